@@ -554,7 +554,8 @@ class Connection:
 
         Args:
             order_by: ``score`` (the lowest first), or the highest ``deleted-ratio``, ``deleted-bytes``,
-                ``small-files``, ``num-files``, ``size-in-bytes``, ``commits-since-checkpoint`` or ``gain-bytes``.
+                ``small-files``, ``num-files``, ``size-in-bytes``, ``commits-since-checkpoint``, ``gain-bytes`` or
+                ``scan-debt-seconds``.
             min_deleted_ratio: only tables with at least this share of deleted rows.
             limit: only so many.
 

@@ -257,4 +257,6 @@ class HealthListResponse(Answer):
     """A page of tables; the ones that need the most maintenance come first."""
 
     tables: list[TableHealth]
+    num_tables: int = Field(description="Tables on all pages.")
+    num_before: int = Field(description="Tables on the pages before this one.")
     next_page_token: str | None = None

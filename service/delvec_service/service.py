@@ -41,6 +41,7 @@ from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
 from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.dropped_tables import DroppedTables
+from delvec_service.store.fleet import FleetStore
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
@@ -82,6 +83,7 @@ class Service:
     overwrite_watch: OverwriteWatch
     health: HealthWatch
     commit_record: CommitRecordStore
+    fleet: FleetStore
     clone_store: CloneStore
     deletion_locks: DeletionLocks
     maintenance: MaintenanceStore
@@ -233,6 +235,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         overwrite_watch=overwrite_watch,
         health=health,
         commit_record=CommitRecordStore(database),
+        fleet=FleetStore(database),
         clone_store=clones,
         deletion_locks=DeletionLocks(database),
         maintenance=MaintenanceStore(database),

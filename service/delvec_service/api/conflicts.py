@@ -1,10 +1,12 @@
 """``…/conflicts``: which commits conflicted, and how many commits there were over time."""
 
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
 
 from fastapi import Query
 
 from delvec_contract import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_contract.fleet import FleetConflict, FleetConflictsResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import resource_router
@@ -16,6 +18,7 @@ from delvec_service.store import commit_record
 __all__ = ["router"]
 
 router = resource_router("reading", Route)
+_RECENT: Final = timedelta(days=7)
 
 
 @router.get("/tables/{table}/conflicts", responses=responses(*COMMON, *OPENING))
@@ -61,6 +64,39 @@ def list_conflicts(
             )
             for one in service.commit_record.intervals(table.record.id, start)
         ],
+    )
+
+
+@router.get("/conflicts", responses=responses(*COMMON))
+def list_all_conflicts(
+    service: ServiceState,
+    access: Caller,
+    since: Annotated[
+        str | None,
+        Query(
+            max_length=64,
+            description="Only conflicts at or after this time, in ISO 8601; UTC if it has no time zone. By default those of the last 7 days.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="How many conflicts to return, newest first.")
+    ] = 100,
+) -> FleetConflictsResponse:
+    """Return the conflicting commits of all tables that the caller may read, newest first."""
+    start = datetime.now(UTC) - _RECENT if since is None else moment_of("since", since)
+    visible = access.sees if access.is_restricted else None
+    service.health.flush()
+    found = service.commit_record.all_conflicts(service.tables.catalog, start, limit, visible)
+    access.is_decided = True
+    return FleetConflictsResponse(
+        conflicts=[
+            FleetConflict(
+                **_conflict(one, knows_principals=access.maintains(table_id, name)).model_dump(),
+                table=name,
+                table_id=table_id,
+            )
+            for table_id, name, one in found
+        ]
     )
 
 

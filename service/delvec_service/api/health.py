@@ -1,6 +1,6 @@
 """``/v1/health`` and ``…/health``: how much maintenance tables need."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Query
 from pydantic import StringConstraints
@@ -147,29 +147,43 @@ def list_health(
         str | None,
         Query(max_length=128, description="Only tables whose names contain this text, ignoring case."),
     ] = None,
+    namespace: Annotated[
+        str | None,
+        Query(
+            max_length=128,
+            description="Only tables of this namespace: the part of a name before its last dot; empty for names without one.",
+        ),
+    ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     token: Annotated[str, Query(alias="page-token", max_length=LONGEST_TOKEN)] = "",
 ) -> HealthListResponse:
     """List the registered tables, those that need most maintenance first, as of their newest commits."""
     order = f"health by {order_by}"
+    store, catalog, start = (
+        service.health.store,
+        service.tables.catalog,
+        place_of(token, order, float, str, str) if token else None,
+    )
+    filters: dict[str, Any] = {
+        "min_deleted_ratio": min_deleted_ratio,
+        "search": search,
+        "namespace": namespace,
+    }
     page = access.page(
-        lambda after, limit: service.health.store.page(
-            service.tables.catalog,
-            order_by,
-            after=after,
-            min_deleted_ratio=min_deleted_ratio,
-            search=search,
-            limit=limit,
-        ),
+        lambda after, limit: store.page(catalog, order_by, after=after, limit=limit, **filters),
         lambda one: (one.sort_key, one.name, one.id),
         lambda one: access.sees(one.id, one.name),
-        place_of(token, order, float, str, str) if token else None,
+        start,
         page_size,
     )
-    more = len(page) == page_size
+    visible = access.sees if access.is_restricted else None
+    count, left = store.num_listed(catalog, order_by, after=start, visible=visible, **filters)
+    more = len(page) < left
     return HealthListResponse(
         tables=[
             TableHealth(id=one.id, name=one.name, location=one.location, sample=one.sample) for one in page
         ],
+        num_tables=count,
+        num_before=count - left,
         next_page_token=page_token(order, page[-1].sort_key, page[-1].name, page[-1].id) if more else None,
     )

@@ -18,6 +18,7 @@ from delvec_contract import (
     TaskReport,
 )
 from delvec_contract.access import GrantScope, Role
+from delvec_contract.fleet import FleetTasksResponse
 from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_maintenance.policies import PolicyType, applicable
@@ -159,6 +160,19 @@ def list_tasks(table: Table, service: ServiceState) -> MaintenanceTasksResponse:
     Those that take less than a second are not listed; what they did is in the history.
     """
     return MaintenanceTasksResponse(tasks=list(service.maintenance.tasks(table.record.id)))
+
+
+@router.get("/maintenance-tasks", responses=responses(*COMMON))
+def list_all_tasks(
+    service: ServiceState,
+    access: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many tasks to return.")] = 100,
+) -> FleetTasksResponse:
+    """List OPTIMIZE and PURGE of all tables, wherever they run: those that run first, then those that ended within a day."""
+    visible = access.sees if access.is_restricted else None
+    tasks = service.maintenance.all_tasks(service.tables.catalog, limit, visible)
+    access.is_decided = True
+    return FleetTasksResponse(tasks=list(tasks))
 
 
 @router.get("/maintenance-runs", responses=responses(*COMMON, *OPENING))

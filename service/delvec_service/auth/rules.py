@@ -91,6 +91,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}/conflicts": _READ,
     "GET /v1/tables/{table}/check": _READ,
     "GET /v1/health": _LIST,
+    "GET /v1/fleet": _LIST,
+    "GET /v1/conflicts": _LIST,
     # Its handler requires the writer role for credentials that can write.
     "GET /v1/tables/{table}/credentials": _READ.does("vend_credentials"),
     # Writing
@@ -122,6 +124,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/maintenance-tasks": _WRITE.prepares("report_task"),
     "GET /v1/tables/{table}/maintenance-tasks": _READ,
     "GET /v1/maintenance-runs": _LIST,
+    "GET /v1/maintenance-tasks": _LIST,
     "GET /v1/policies": _LIST,
     "POST /v1/policies": Rule("body", "maintainer").does("set_policy"),
     "GET /v1/policies/{policy}": Rule("body", "reader"),

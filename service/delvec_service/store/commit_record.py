@@ -4,18 +4,19 @@ It is written with the counts of :mod:`~delvec_service.store.health_samples` in 
 :func:`superfluous` and :data:`_DAYS_FROM`. It may be lost without harm.
 """
 
+import itertools
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import case, delete, select
+from sqlalchemy import and_, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from delvec_service.store.database import Database, insert_into
-from delvec_service.store.models import CommitConflictRow, CommitIntervalRow
+from delvec_service.store.models import CommitConflictRow, CommitIntervalRow, TableRow
 
 __all__ = [
     "CommitConflict",
@@ -63,8 +64,7 @@ class CommitConflict:
     def __post_init__(self) -> None:
         """Derive its id from its time, so that writing it twice adds nothing."""
         if not self.id:
-            microseconds = max((self.found_at - _EPOCH) // timedelta(microseconds=1), 0)
-            object.__setattr__(self, "id", f"{microseconds:014x}{secrets.token_hex(8)}")
+            object.__setattr__(self, "id", _id_prefix(self.found_at) + secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,33 @@ class CommitRecordStore:
         if since is not None:
             query = query.where(row.found_at >= since)
         with self._database.read() as session:
-            found = session.execute(query.order_by(row.id.desc()).limit(limit)).mappings()
-            return [CommitConflict(**{**one, "files": tuple(json.loads(one["files"]))}) for one in found]
+            rows = session.execute(query.order_by(row.id.desc()).limit(limit))
+            return [CommitConflict(**_conflict_fields(values)) for values in rows]
+
+    def all_conflicts(
+        self, catalog: str, since: datetime, limit: int, visible: Callable[[str, str], bool] | None
+    ) -> Sequence[tuple[str, str, CommitConflict]]:
+        """Return conflicts of all registered tables of a catalog since a time, newest first: table id, name, conflict.
+
+        ``visible`` decides by id and name whether to show the conflicts of a table.
+        """
+        row, name = CommitConflictRow, func.coalesce(TableRow.name, TableRow.folder_name)
+        columns = [getattr(row, field) for field in _FIELDS]
+        # By id, which begins with the time: that is a range of each table's primary key.
+        query = (
+            select(TableRow.id, name, *columns)
+            .select_from(TableRow)
+            .join(row, and_(row.table_id == TableRow.id, row.id >= _id_prefix(since)))
+            .where(TableRow.catalog == catalog)
+            .order_by(row.id.desc())
+        )
+        with self._database.read() as session:
+            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
+            shown = (one for one in rows if visible is None or visible(one[0], one[1]))
+            return [
+                (table_id, table, CommitConflict(**_conflict_fields(values)))
+                for table_id, table, *values in itertools.islice(shown, limit)
+            ]
 
     def intervals(self, table_id: str, since: datetime | None) -> Sequence[CommitInterval]:
         """Return the intervals of a table with commits, newest first."""
@@ -107,6 +132,15 @@ class CommitRecordStore:
             query = query.where(row.since >= since)
         with self._database.read() as session:
             return [CommitInterval(*values) for values in session.execute(query.order_by(row.since.desc()))]
+
+
+def _conflict_fields(values: Sequence[Any]) -> dict[str, Any]:
+    fields = dict(zip(_FIELDS, values, strict=True))
+    return {**fields, "files": tuple(json.loads(fields["files"]))}
+
+
+def _id_prefix(at: datetime) -> str:
+    return f"{max((at - _EPOCH) // timedelta(microseconds=1), 0):014x}"
 
 
 def add_conflicts(session: Session, table_id: str, conflicts: Sequence[CommitConflict]) -> None:

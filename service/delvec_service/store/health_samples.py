@@ -6,12 +6,12 @@ health.
 Tested in `tests/integration/contract/test_health_sample_store.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import and_, case, delete, func, inspect, or_, select
+from sqlalchemy import and_, case, delete, func, inspect, literal, or_, select
 from sqlalchemy.orm import Session
 
 from delvec_contract import HealthSample
@@ -165,6 +165,7 @@ class HealthSampleStore:
         after: tuple[float, str, str] | None = None,
         min_deleted_ratio: float | None = None,
         search: str | None = None,
+        namespace: str | None = None,
         limit: int = 100,
     ) -> Sequence[SampledTable]:
         """Return registered tables with their newest samples, worst first, then by name; tables without a sample last.
@@ -174,36 +175,23 @@ class HealthSampleStore:
             order_by: the lowest score first, or the highest value of any other column.
             after: sort key, name and id of the last table on the previous page.
             search: only tables whose names contain it, ignoring case.
+            namespace: only tables whose names are this, a dot, and a last part; empty for names without a dot.
             min_deleted_ratio: only tables with at least this share of rows known to be deleted.
             limit: the maximum number of tables.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        sample = HealthSampleRow
-        column = _column(order_by.replace("-", "_"))
-        # As floating point: exact up to 2**53.
-        key = func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
-        name = func.coalesce(TableRow.name, TableRow.folder_name)
-        query = (
-            select(
-                TableRow.id,
-                name,
-                TableRow.location,
-                key,
-                *_columns(),
-            )
-            .outerjoin(sample, and_(sample.table_id == TableRow.id, sample.version == _newest()))
-            .where(TableRow.catalog == catalog)
+        key, name = _sort_key(order_by), func.coalesce(TableRow.name, TableRow.folder_name)
+        query = _listed(
+            select(TableRow.id, name, TableRow.location, key, *_columns()),
+            catalog,
+            min_deleted_ratio,
+            search,
+            namespace,
         )
-        if min_deleted_ratio is not None:
-            query = query.where(_column("deleted_ratio") >= min_deleted_ratio)
-        if search:
-            query = query.where(func.lower(name).contains(search.lower(), autoescape=True))
         if after is not None:
-            last_key, last_name, last_id = after
-            follows = or_(name > last_name, and_(name == last_name, TableRow.id > last_id))
-            query = query.where(or_(key < last_key, and_(key == last_key, follows)))
+            query = query.where(_follows(key, after))
         with self._database.read() as session:
             rows = session.execute(query.order_by(key.desc(), name, TableRow.id).limit(limit))
             return [
@@ -216,6 +204,37 @@ class HealthSampleStore:
                 )
                 for id_, called, location, sort_key, *values in rows
             ]
+
+    def num_listed(
+        self,
+        catalog: str,
+        order_by: HealthOrder,
+        *,
+        after: tuple[float, str, str] | None = None,
+        min_deleted_ratio: float | None = None,
+        search: str | None = None,
+        namespace: str | None = None,
+        visible: Callable[[str, str], bool] | None = None,
+    ) -> tuple[int, int]:
+        """Return how many tables :meth:`page` lists on all pages, and how many of them after that place.
+
+        ``visible`` decides by id and name whether a table counts; the rest as for :meth:`page`.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        follows = case((literal(True) if after is None else _follows(_sort_key(order_by), after), 1), else_=0)
+        filters = (catalog, min_deleted_ratio, search, namespace)
+        with self._database.read() as session:
+            if visible is None:
+                total, left = session.execute(
+                    _listed(select(func.count(), func.sum(follows)), *filters)
+                ).one()
+                return total, left or 0
+            name = func.coalesce(TableRow.name, TableRow.folder_name)
+            rows = session.execute(_listed(select(TableRow.id, name, follows), *filters))
+            lefts = [left for id_, called, left in rows if visible(id_, called)]
+            return len(lefts), sum(lefts)
 
     def observed(self, catalog: str, patterns: Sequence[str], limit: int) -> Sequence[ObservedTable]:
         """Return the tables with a sample whose names match one of some patterns, by name.
@@ -270,6 +289,39 @@ class HealthSampleStore:
         with self._database.read() as session:
             found = {one: number for one, number in session.execute(query)}  # noqa: C416 - rows are no pairs
         return {name: found.get(name, 0) for name in (*(name for name, _ in SCORE_BANDS), "unknown")}
+
+
+def _sort_key(order_by: HealthOrder) -> Any:
+    column = _column(order_by.replace("-", "_"))
+    # As floating point: exact up to 2**53.
+    return func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
+
+
+def _listed(
+    query: Any, catalog: str, min_deleted_ratio: float | None, search: str | None, namespace: str | None
+) -> Any:
+    """Return a query of registered tables and their newest samples, limited to some."""
+    sample, name = HealthSampleRow, func.coalesce(TableRow.name, TableRow.folder_name)
+    query = query.select_from(TableRow).outerjoin(
+        sample, and_(sample.table_id == TableRow.id, sample.version == _newest())
+    )
+    query = query.where(TableRow.catalog == catalog)
+    if min_deleted_ratio is not None:
+        query = query.where(_column("deleted_ratio") >= min_deleted_ratio)
+    if search:
+        query = query.where(func.lower(name).contains(search.lower(), autoescape=True))
+    if namespace is not None:
+        prefix = f"{_like(namespace.replace('*', ''))}." if namespace else ""
+        query = query.where(name.like(f"{prefix}%", escape="\\"), name.not_like(f"{prefix}%.%", escape="\\"))
+    return query
+
+
+def _follows(key: Any, after: tuple[float, str, str]) -> Any:
+    """Return whether a table comes after a place."""
+    name = func.coalesce(TableRow.name, TableRow.folder_name)
+    last_key, last_name, last_id = after
+    follows = or_(name > last_name, and_(name == last_name, TableRow.id > last_id))
+    return or_(key < last_key, and_(key == last_key, follows))
 
 
 def _storable(value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import and_, delete, func, or_, select
 
 from delvec_contract import (
     LeaseResponse,
@@ -20,6 +20,7 @@ from delvec_contract import (
     PolicyContent,
     TaskReport,
 )
+from delvec_contract.fleet import FleetTask
 from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_maintenance.policies import PolicyType
@@ -197,6 +198,29 @@ class MaintenanceStore:
         with self._database.read() as session:
             found = [_task(one, now) for one in session.scalars(query)]
         return sorted(found, key=lambda task: task.started_at, reverse=True)
+
+    def all_tasks(
+        self, catalog: str, limit: int, visible: Callable[[str, str], bool] | None
+    ) -> Sequence[FleetTask]:
+        """Return tasks of all registered tables of a catalog: those that run first, then the newest first.
+
+        ``visible`` decides by id and name whether to show the tasks of a table.
+        """
+        row, now = MaintenanceTaskRow, datetime.now(UTC)
+        runs = and_(row.state == "running", row.updated_at >= now - _SILENCE)
+        query = (
+            select(row, func.coalesce(TableRow.name, TableRow.folder_name))
+            .join(TableRow, TableRow.id == row.table_id)
+            .where(TableRow.catalog == catalog, row.updated_at >= now - _TASKS_KEPT)
+            .order_by(runs.desc(), row.started_at.desc(), row.table_id, row.id)
+        )
+        with self._database.read() as session:
+            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
+            shown = (one for one in rows if visible is None or visible(one[0].table_id, one[1]))
+            return [
+                FleetTask(**_task(task, now).model_dump(), table=name, table_id=task.table_id)
+                for task, name in itertools.islice(shown, limit)
+            ]
 
     def runs(
         self,
