@@ -1,6 +1,6 @@
 """Actions on a table's page: the resource that performs each, and what is shown before it runs.
 
-Tested in `tests/integration/service/test_dashboard.py`.
+Tested in `tests/integration/service/dashboard/test_actions.py`.
 """
 
 import re
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from delvec_service.dashboard.formats import counted, size
 
-__all__ = ["ACTIONS", "BY_ADVICE", "MENU", "Action", "Request"]
+__all__ = ["ACTIONS", "BY_ADVICE", "CHANGES", "MENU", "Action", "Request"]
 
 _QUARANTINE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
@@ -117,6 +117,8 @@ MENU: Final = tuple(
     if key not in ("restore", "optimize-full", "optimize-full-dry-run") and "{" not in action.path
 )
 """The actions that the page offers for every table."""
+CHANGES: Final = frozenset(key for key, action in ACTIONS.items() if not action.body.get("dry-run"))
+"""The actions after which the page shows another state."""
 BY_ADVICE: Final = {
     "OPTIMIZE": ("optimize-dry-run", "optimize"),
     "OPTIMIZE FULL": ("optimize-full-dry-run", "optimize-full"),

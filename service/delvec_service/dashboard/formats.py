@@ -1,24 +1,17 @@
 """Formats numbers and times for people.
 
-Tested in `tests/integration/service/test_dashboard.py`.
+Tested in `tests/integration/service/dashboard/test_formats.py`.
 """
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delvec_contract import HealthResponse, HealthSample
-from delvec_contract.health_metrics import Metric, Spot, metrics_of
-from delvec_contract.shapes import Answer
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.health.findings import SCORE_BANDS
 
-__all__ = ["FILTERS", "ROWS", "charts", "columns", "commit_charts"]
+__all__ = ["FILTERS", "age", "columns", "count", "counted", "instant", "measured", "size", "span"]
 
-_HOUR: Final = 3600
-_SIZE: Final = re.compile("bytes|size", re.IGNORECASE)
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
@@ -39,15 +32,9 @@ def counted(value: float, noun: str) -> str:
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
-def fact(name: str, value: Any) -> str:
-    """Return a value from an answer; numbers named bytes or size get a unit."""
-    is_size = isinstance(value, int) and not isinstance(value, bool) and _SIZE.search(name)
-    return size(value) if is_size else count(value) if type(value) is int else str(value)
-
-
 def measured(value: float | None, unit: str) -> str:
     """Return a number of a table's health."""
-    return {"bytes": size, "percent": percent}.get(unit, count)(value)
+    return {"bytes": size, "percent": percent, "seconds": span}.get(unit, count)(value)
 
 
 def percent(value: float | None) -> str:
@@ -60,25 +47,31 @@ def moment(value: str | float | None) -> str:
     if value is None:
         return _NOTHING
     try:
-        found = _time(value)
+        return f"{instant(value):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
         return str(value)[:40]
-    return f"{found:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def age(value: str | float | None) -> str:
+    """Return how long ago a time was, in words."""
+    if value is None:
+        return _NOTHING
+    try:
+        seconds = (datetime.now(UTC) - instant(value)).total_seconds()
+    except (ValueError, OverflowError, OSError):
+        return str(value)[:40]
+    return f"in {span(-seconds)}" if seconds <= -1 else "just now" if seconds < 1 else f"{span(seconds)} ago"
 
 
 def span(value: float | None) -> str:
-    """Return seconds in the largest unit that fits."""
+    """Return seconds in the largest unit that fits; a tenth of it matters below ten."""
     if value is None:
         return _NOTHING
-    for seconds, unit in _SPANS:
+    for seconds, unit in (*_SPANS, (1, "s")):
         if value >= seconds:
-            return f"{value / seconds:.0f} {unit}"
-    return f"{value:.0f} s"
-
-
-def took(seconds: float) -> str:
-    """Return a duration."""
-    return span(seconds) if seconds >= _TENTHS else f"{seconds:.1f} s"
+            number = value / seconds
+            return f"{number:.1f} {unit}".replace(".0", "") if number < _TENTHS else f"{number:,.0f} {unit}"
+    return "0 s" if value <= 0 else "< 1 s"
 
 
 def whole(score: float | None) -> str:
@@ -93,7 +86,13 @@ def band(score: float | None) -> str:
     return next(name for name, least in SCORE_BANDS if score >= least)
 
 
-def _time(value: str | float) -> datetime:
+def title(name: str) -> str:
+    """Return a name of the service, such as ``grant_role`` or ``not-due``, in words."""
+    return name.removeprefix("system.").replace("_", " ").replace("-", " ").capitalize()
+
+
+def instant(value: str | float) -> datetime:
+    """Return a time from ISO 8601 or milliseconds."""
     if isinstance(value, str):
         return datetime.fromisoformat(value).astimezone(UTC)
     return datetime.fromtimestamp(value / 1000, UTC)
@@ -103,109 +102,18 @@ FILTERS: Final = {
     "size": size,
     "count": count,
     "counted": counted,
-    "fact": fact,
     "measured": measured,
     "percent": percent,
     "moment": moment,
     "span": span,
-    "took": took,
+    "age": age,
+    "title": title,
+    "iso": lambda value: f"{instant(value):%Y-%m-%dT%H:%M:%SZ}",
     "band": band,
     "whole": whole,
 }
 
-_COMMIT_CHARTS: Final = (
-    ("Commits", ("committed", "rebased"), ("successful", "of which rebased")),
-    ("Conflicts", ("conflicts",), ("conflicts",)),
-    ("Rows saved by rebasing", ("rows-saved",), ("rows",)),
-)
-_MOST_BARS: Final = 24 * 31
-_FEWEST_BARS: Final = 24
 _NESTED_COLUMNS: Final = 2000
-
-
-def _grouped(
-    shape: type[Answer], spot_of: Callable[[Metric], Spot | None]
-) -> dict[str, list[tuple[str, str, str]]]:
-    """Return the numbers that have a spot, by its group: label, field of the answer, unit."""
-    shown = [(spot, field, each.unit) for field, each in metrics_of(shape).items() if (spot := spot_of(each))]
-    groups: dict[str, list[tuple[str, str, str]]] = {}
-    for spot, field, unit in sorted(shown, key=lambda one: one[0].place):
-        groups.setdefault(spot.group, []).append((spot.label, field.replace("_", "-"), unit))
-    return groups
-
-
-ROWS: Final = _grouped(HealthResponse, lambda each: each.row)
-"""The numbers with a row of their own on the page of a table, by section."""
-_PLOTS: Final = _grouped(HealthSample, lambda each: each.plot)
-
-
-def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the plots of health samples, oldest first: title, description, and JSON for ``dashboard.js``."""
-    ordered = list(reversed(samples))
-    if len(ordered) < 2:  # noqa: PLR2004 - a line has two ends
-        return []
-    times = [_time(one["sampled-at"]).timestamp() for one in ordered]
-    return [
-        _chart(
-            title,
-            unit,
-            [label for label, _, _ in numbers],
-            times,
-            [[one[field] for one in ordered] for _, field, _ in numbers],
-        )
-        for title, numbers in _PLOTS.items()
-        for unit in [numbers[0][2]]
-    ]
-
-
-def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the plots of commit outcomes, by hour or day; intervals without commits are zeros."""
-    if not intervals:
-        return []
-    intervals_by_time = {_time(one["since"]).timestamp(): one for one in intervals}
-    hours = [at for at, one in intervals_by_time.items() if one["seconds"] == _HOUR]
-    days = [at for at, one in intervals_by_time.items() if one["seconds"] != _HOUR]
-    # By hour, if there is at least one hour; older intervals are by day, and a plot of their own would be empty.
-    chosen, step = (hours, _HOUR) if hours else (days, 24 * _HOUR)
-    first, last = min(chosen), max(chosen)
-    count = max(_FEWEST_BARS, min(int((last - first) // step) + 1, _MOST_BARS))
-    times = [last - (count - 1 - place) * step for place in range(count)]
-    nothing = dict.fromkeys(("committed", "rebased", "conflicts", "rows-saved"), 0)
-    per = "hour" if step == _HOUR else "day"
-    return [
-        _chart(
-            f"{title} per {per}",
-            "",
-            names,
-            times,
-            [[intervals_by_time.get(at, nothing)[field] for at in times] for field in fields],
-            bars=step,
-        )
-        for title, fields, names in _COMMIT_CHARTS
-    ]
-
-
-def _chart(
-    title: str,
-    unit: str,
-    names: Sequence[str],
-    times: Sequence[float],
-    series: Sequence[Sequence[float | None]],
-    bars: int = 0,
-) -> dict[str, str]:
-    summaries = []
-    for name, values in zip(names, series, strict=True):
-        known = [value for value in values if value is not None]
-        if known:
-            ends = f"{measured(known[0], unit)} to {measured(known[-1], unit)}, at most {measured(max(known), unit)}"
-            summaries.append(
-                f"{name}: {measured(sum(known), unit)} in total" if bars else f"{name}: from {ends}"
-            )
-    return {
-        "title": title,
-        "words": f"{title}. {'; '.join(summaries)}.",
-        "data": json.dumps({"names": names, "unit": unit, "bars": bars, "data": [times, *series]}),
-    }
 
 
 def columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:

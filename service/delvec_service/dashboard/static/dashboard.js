@@ -12,11 +12,20 @@ const DAY = 24 * HOUR;
 const POWERS = Array.from({ length: 63 }, (_, exponent) => 2 ** exponent);
 const WHOLE = Array.from({ length: 16 }, (_, exponent) => [1, 2, 5].map((digit) => digit * 10 ** exponent)).flat();
 const SHARES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5];
+const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY];
 const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR];
 const DAYS = [1, 2, 3, 7, 14, 30, 60, 90, 180].map((count) => count * DAY);
 
+function lasting(seconds) {
+  for (const [step, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= step) return `${+(seconds / step).toFixed(1)} ${name}`;
+  }
+  return `${+seconds.toFixed(1)} s`;
+}
+
 function written(value, unit) {
   if (value === null || value === undefined) return "–";
+  if (unit === "seconds") return lasting(value);
   if (unit === "percent") return `${+(value * 100).toFixed(1)} %`;
   if (unit === "score") return `${+value.toFixed(1)}`;
   if (unit !== "bytes") return value.toLocaleString("en");
@@ -39,6 +48,7 @@ function times(_plot, splits, _axis, _space, step) {
 function steps(unit) {
   if (unit === "bytes") return POWERS;
   if (unit === "percent") return SHARES;
+  if (unit === "seconds") return SECONDS;
   return WHOLE;
 }
 
@@ -87,7 +97,9 @@ function draw(element) {
   new ResizeObserver(() => plot.setSize({ width: width(), height: HEIGHT })).observe(element);
 }
 
-document.querySelectorAll("[data-chart]").forEach(draw);
+const drawAll = (within) => within.querySelectorAll("[data-chart]:empty").forEach(draw);
+drawAll(document);
+document.body.addEventListener("htmx:afterSettle", (event) => drawAll(event.detail.elt.parentElement ?? document));
 
 // "/" moves to the search field, as on many pages.
 document.addEventListener("keydown", (event) => {
@@ -122,7 +134,7 @@ document.body.addEventListener("htmx:beforeRequest", (event) => {
   if (!isTask(event)) return;
   began = Date.now();
   count();
-  document.getElementById("maintenance")?.scrollIntoView({ block: "start" });
+  document.getElementById("busy")?.scrollIntoView({ block: "center" });
   setTimeout(() => htmx.trigger(document.body, "task-changed"), 500);
 });
 

@@ -1,0 +1,151 @@
+"""Maintenance policies: which there are, what they would do now, and how to change them.
+
+Tested in `tests/integration/service/dashboard/test_policies.py`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from delvec_maintenance.policies import PolicyType, applicable
+from delvec_service.dashboard.policy_form import DOES, InvalidField, config_from, form_fields
+from delvec_service.dashboard.upcoming import attached
+from delvec_service.dashboard.visit import Refused, Visit, resource
+
+__all__ = ["drop", "edit", "plan", "save", "show"]
+
+_NEW: Final = "new"
+_MOST_PLANNED: Final = 10
+_LOOKED_AT: Final = "1000"
+
+
+async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -> Response:
+    """List the policies."""
+    policies = (await visit.get("/v1/policies"))["policies"]
+    names = await _table_names(visit, policies)
+    return visit.page(
+        "policies.html",
+        200 if refused is None else refused.status,
+        policies=policies,
+        names=names,
+        does=DOES,
+        notice=notice,
+        refused=refused,
+    )
+
+
+async def edit(visit: Visit, name: str) -> Response:
+    """Show the form of a policy, or of a new one."""
+    if name == _NEW:
+        kind = visit.query.get("type", "")
+        if kind not in DOES:
+            return visit.page("policy_type.html", does=DOES)
+        start = {"name": "", "type": kind, "content": {"enable": True, "config": {}}, "pattern": None}
+        return _form(visit, start | {"table-id": None}, visit.query.get("table", ""), is_new=True)
+    policy = await visit.get(f"/v1/policies/{quote(name, safe='')}")
+    names = await _table_names(visit, [policy])
+    return _form(visit, policy, names.get(policy["table-id"], policy["table-id"] or ""))
+
+
+async def save(visit: Visit) -> Response:
+    """Store a policy, and show the list with it; or the form again, with what is wrong."""
+    form = visit.form
+    kind = form.get("type", "")
+    if kind not in DOES:
+        return visit.missing()
+    is_new = form.get("is-new") == "yes"
+    scope = form.get("scope", "all")
+    policy = {
+        "name": form.get("name", "").strip(),
+        "type": kind,
+        "pattern": form.get("pattern", "").strip() if scope == "pattern" else None,
+        "table-id": None,
+        "content": {"enable": form.get("enable") == "yes", "config": {}},
+    }
+    table = form.get("table", "").strip() if scope == "table" else None
+    try:
+        config = config_from(cast(PolicyType, kind), form)
+    except InvalidField as problem:
+        return _form(visit, policy, table or "", is_new=is_new, failed=str(problem))
+    policy["content"]["config"] = config
+    if is_new and await visit.find(f"/v1/policies/{quote(policy['name'], safe='')}"):
+        failed = "There is a policy of that name already: change it, or choose another name."
+        return _form(visit, policy, table or "", is_new=True, failed=failed)
+    on = (
+        {"table": table} if table is not None else {"pattern": policy["pattern"]} if policy["pattern"] else {}
+    )
+    body = {"name": policy["name"], "type": kind, "content": policy["content"], **on}
+    answer = await visit.send("POST", "/v1/policies", body)
+    if isinstance(answer, Refused):
+        return _form(visit, policy, table or "", is_new=is_new, failed=answer.message)
+    return await show(visit, f"Policy {policy['name']} was saved.")
+
+
+async def drop(visit: Visit, name: str) -> Response:
+    """Delete a policy once that is confirmed, and show the list without it."""
+    path = f"/v1/policies/{quote(name, safe='')}"
+    policy = await visit.get(path)
+    if visit.form.get("confirmed") != "yes":
+        return visit.page("policy_drop.html", policy=policy, does=DOES)
+    answer = await visit.send("DELETE", path)
+    if isinstance(answer, Refused):
+        return await show(visit, refused=answer)
+    return await show(visit, f"Policy {name} was deleted.")
+
+
+async def plan(visit: Visit, name: str) -> Response:
+    """Show what a policy would do now to the tables that need most; nothing changes."""
+    policy = await visit.get(f"/v1/policies/{quote(name, safe='')}")
+    policies, listed = await asyncio.gather(
+        visit.get("/v1/policies"), visit.get("/v1/health", **{"page-size": _LOOKED_AT})
+    )
+    held = attached(policies["policies"])
+    planned: list[tuple[Mapping[str, Any], Any]] = []
+    others = 0
+    for table in listed["tables"]:
+        if policy["name"] not in [one.name for one in applicable(held, table["id"], table["name"]).values()]:
+            continue
+        if len(planned) == _MOST_PLANNED:
+            others += 1
+            continue
+        answer = await visit.send("GET", f"{resource(table['id'])}/maintenance-plan")
+        if isinstance(answer, Refused):
+            planned.append((table, answer))
+            continue
+        planned += [(table, one) for one in answer["planned"] if one["policy"] == policy["name"]]
+    return visit.page(
+        "policy_plan.html",
+        policy=policy,
+        does=DOES,
+        planned=[(table, None if isinstance(one, Refused) else one, one) for table, one in planned],
+        others=others,
+        is_cut=listed["num-tables"] > len(listed["tables"]),
+    )
+
+
+def _form(
+    visit: Visit, policy: Mapping[str, Any], table: str, *, is_new: bool = False, failed: str = ""
+) -> Response:
+    kind = cast(PolicyType, policy["type"])
+    typed = visit.form if failed else {}
+    return visit.page(
+        "policy.html",
+        400 if failed else 200,
+        policy=policy,
+        table=table,
+        scope="table" if table or policy["table-id"] else "pattern" if policy["pattern"] else "all",
+        does=DOES[kind],
+        fields=form_fields(kind, policy["content"]["config"], typed),
+        is_new=is_new,
+        failed=failed,
+    )
+
+
+async def _table_names(visit: Visit, policies: list[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the names of the tables that policies are attached to, by id; a table may be gone."""
+    ids = sorted({one["table-id"] for one in policies if one["table-id"]})
+    tables = await asyncio.gather(*(visit.find(resource(one)) for one in ids))
+    return {id_: table["name"] for id_, table in zip(ids, tables, strict=True) if table}

@@ -1,0 +1,60 @@
+"""The list of tables.
+
+Tested in `tests/integration/service/dashboard/test_tables.py`.
+"""
+
+from typing import Final, get_args
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from delvec_contract import HealthSample
+from delvec_contract.health_metrics import HealthOrder, metrics_of
+from delvec_service.dashboard.visit import Visit
+
+__all__ = ["show"]
+
+_PAGE_SIZE: Final = 50
+_LABELS: Final = {field.replace("_", "-"): each.label for field, each in metrics_of(HealthSample).items()}
+_ORDERS: Final = {order: _LABELS[order] for order in get_args(HealthOrder)}
+"""Sort orders of the list, with their labels; tables that need most maintenance come first."""
+_COLUMNS: Final = (
+    ("Health", "score"),
+    ("Scan debt", "scan-debt-seconds"),
+    ("Deleted", "deleted-ratio"),
+    ("In vain", "deleted-bytes"),
+    ("Files", "num-files"),
+    ("Small", "small-files"),
+    ("Size", "size-in-bytes"),
+)
+
+
+async def show(visit: Visit) -> Response:
+    """Show a page of the list."""
+    order, search = visit.query.get("order-by", "score"), visit.query.get("search", "")[:128]
+    chosen = {"order-by": order if order in _ORDERS else "score"}
+    chosen |= {"search": search} if search else {}
+    namespace = visit.query.get("namespace")
+    chosen |= {} if namespace is None else {"namespace": namespace[:128]}
+    token = visit.query.get("page-token", "")
+    place = {"page-token": token} if token else {}
+    listed = await visit.get("/v1/health", **chosen, **place, **{"page-size": str(_PAGE_SIZE)})
+    after = listed["next-page-token"]
+
+    def address(**changed: str) -> str:
+        return f"/dashboard/tables?{urlencode(chosen | {key.replace('_', '-'): one for key, one in changed.items()})}"
+
+    return visit.page(
+        "tables.html",
+        tables=listed["tables"],
+        first=listed["num-before"] + 1,
+        last=listed["num-before"] + len(listed["tables"]),
+        total=listed["num-tables"],
+        orders=_ORDERS,
+        columns=[(label, key, address(order_by=key)) for label, key in _COLUMNS],
+        order=chosen["order-by"],
+        search=search,
+        namespace=namespace,
+        start=address() if token else None,
+        following=address(page_token=after) if after else None,
+    )

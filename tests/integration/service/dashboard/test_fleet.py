@@ -1,0 +1,61 @@
+"""The page of all tables."""
+
+from datetime import UTC, datetime, timedelta
+
+from tests.integration.service.api.test_fleet import add_table
+from tests.support.html_pages import HOSTILE, Page
+
+
+def shown(client):
+    page = Page(client.get("/"))
+    page.assert_harmless()
+    return " ".join(page.text.split())
+
+
+def test_the_fleet_at_a_glance(client):
+    add_table(
+        client, "sales.orders", (20, {"deleted_bytes": 10}), (5, {"deleted_bytes": 3 << 20}), conflicts=48
+    )
+    add_table(client, "people", (2, {"score": 60.0, "actions": "OPTIMIZE", "scan_debt_seconds": 120.0}))
+    add_table(client, "quiet", days=3)
+
+    text = shown(client)
+
+    assert "Nothing is broken" in text
+    assert "1 good 1 fair 1 unknown" in text
+    assert "of scan time, 3.0 MiB read in vain" in text
+    assert "2.0 per hour" in text
+    assert "No policy does this" in text
+    assert "There is no policy yet" in text
+    assert "No OPTIMIZE or PURGE is running" in text
+    assert "(none)" in text  # tables without a namespace
+
+
+def test_what_is_broken_comes_first(client):
+    add_table(client, "sales.returns", (1, {"score": 0.0, "actions": "CHECK"}))
+
+    text = shown(client)
+
+    assert "Damaged sales.returns has errors in its log or files" in text
+    assert "check of damage" in text
+    assert "A person: nothing is rewritten" in text
+
+
+def test_a_failed_run_is_told_with_its_error(filled):
+    began = datetime.now(UTC) - timedelta(minutes=5)
+    run = {
+        "id": "r1",
+        "type": "system.vacuum",
+        "state": "failed",
+        "reason": "3 files",
+        "started-at": began.isoformat(),
+        "ended-at": began.isoformat(),
+        "error": HOSTILE,
+    }
+    filled.client.post(f"{filled.url}/maintenance-runs", json=run).raise_for_status()
+
+    assert f"Vacuum of {filled.name} failed 5 min ago: {HOSTILE}" in shown(filled.client)
+    page = Page(filled.client.get("/dashboard/maintenance", params={"state": "failed"}))
+    page.assert_harmless()
+    assert HOSTILE in page.text
+    assert "No such run" in Page(filled.client.get("/dashboard/maintenance?state=done")).text

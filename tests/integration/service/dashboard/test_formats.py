@@ -1,0 +1,53 @@
+"""Numbers and times for people."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from delvec_service.dashboard.charts import fleet_charts
+from delvec_service.dashboard.formats import age, counted, span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0 s"),
+        (0.2, "< 1 s"),
+        (1, "1 s"),
+        (2.5, "2.5 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (90, "1.5 min"),
+        (7200, "2 h"),
+        (86_400 * 12, "12 d"),
+        (86_400 * 4000, "11 y"),
+    ],
+)
+def test_a_span_has_the_largest_unit_that_fits(seconds, text):
+    assert span(seconds) == text
+
+
+def test_an_age_is_relative():
+    now = datetime.now(UTC)
+
+    assert age((now - timedelta(hours=2)).isoformat()) == "2 h ago"
+    assert age((now + timedelta(days=20)).isoformat()).startswith("in ")
+    assert age(now.timestamp() * 1000) == "just now"
+    assert age("nonsense") == "nonsense"
+
+
+def test_nouns_agree():
+    assert [counted(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
+
+
+def test_plots_of_the_fleet_are_told_in_words():
+    point = {"size-in-bytes": 1, "deleted-bytes": 1, "scan-debt-seconds": 60.0}
+    hour = {"since": "2026-01-01T00:00:00Z", "committed": 3, "conflicts": 1}
+    points = [point | {"at": "2026-01-01T00:00:00Z"}, point | {"at": "2026-01-02T00:00:00Z"}]
+
+    words = [one["words"] for one in fleet_charts({"points": points, "intervals": [hour]})]
+
+    assert words[0] == "Scan debt. seconds: from 1 min to 1 min, at most 1 min."
+    assert words[-1] == "Conflicts per hour. conflicts: 1 in total."
+    assert len(fleet_charts({"points": points[:1], "intervals": [hour]})) == 2

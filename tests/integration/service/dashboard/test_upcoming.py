@@ -1,0 +1,37 @@
+"""Which tables need maintenance next, and what will see to it."""
+
+import pytest
+
+from delvec_service.dashboard.upcoming import upcoming
+
+
+def table(*actions):
+    return {"id": "t", "name": "sales.orders", "sample": {"actions": list(actions)}}
+
+
+def policy(kind="system.data-compaction", *, enable=True, pattern=None, **config):
+    content = {"enable": enable, "config": config}
+    return {"name": "nightly", "type": kind, "table-id": None, "pattern": pattern, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("actions", "policies", "kind"),
+    [
+        (["OPTIMIZE"], [], "alone"),
+        (["OPTIMIZE"], [policy()], "planned"),
+        (["PURGE"], [policy()], "planned"),  # OPTIMIZE rewrites the same files
+        (["OPTIMIZE"], [policy(enable=False)], "alone"),
+        (["OPTIMIZE"], [policy(pattern="hr.*")], "alone"),
+        (["OPTIMIZE"], [policy(quiet_hours=["00:00-00:00"])], "waiting"),
+        (["CHECKPOINT"], [policy()], "alone"),
+        (["CHECK"], [policy()], "broken"),
+    ],
+)
+def test_what_will_see_to_it(actions, policies, kind):
+    (one,) = upcoming([table(*actions)], policies)
+
+    assert one["by"][0] == kind
+
+
+def test_tables_without_needs_are_left_out():
+    assert upcoming([table(), {"id": "t", "name": "n", "sample": None}], []) == []
