@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "connect"]
 
 _REMOTE_TIMEOUT_SECONDS = 300.0
+_EVENT_WAIT_SECONDS = 20.0
 _SHOWN_TABLES = 50
 
 
@@ -569,6 +571,45 @@ class Connection:
             {"order-by": order_by, "min-deleted-ratio": min_deleted_ratio},
             limit=limit,
         )
+
+    def events(
+        self,
+        table: str | None = None,
+        *,
+        namespace: str | None = None,
+        types: Collection[str] = (),
+        after: str | None = None,
+        follow: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the events of a running service's tables, as CloudEvents, oldest first.
+
+        Args:
+            table: only events of this table, by name or id.
+            namespace: only events of the tables of this namespace.
+            types: only ``delvec.commit``, ``delvec.conflict``, ``delvec.maintenance`` or ``delvec.health``.
+            after: only events after the one with this ``sequence``; ``"latest"`` for new ones only. By default all that
+                the service still has.
+            follow: wait for new events, without end.
+
+        Raises:
+            BadRequest: the service records no events, as one in this process.
+            TableNotFound: the table does not exist, or may not be read.
+        """
+        asked = {
+            "table": table,
+            "namespace": namespace,
+            "type": sorted(types) or None,
+            "wait": _EVENT_WAIT_SECONDS if follow else None,
+        }
+        while True:
+            page = self._service.call(operations.LIST_EVENTS, parameters={**asked, "cursor": after})
+            if not page.complete:
+                warnings.warn(f"events after {after} have expired", stacklevel=2)
+            for event in page.events:
+                yield event.model_dump(by_alias=True)
+            after = page.cursor
+            if not follow and not page.events:
+                return
 
     @property
     def maintenance(self) -> Maintenance:

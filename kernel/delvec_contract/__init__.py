@@ -49,6 +49,7 @@ from delvec_contract.commits import (
     RowDelete,
 )
 from delvec_contract.conflicts import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_contract.events import CloudEvent, EventsResponse
 from delvec_contract.health import (
     ColumnOverlap,
     CommitCounts,
@@ -177,6 +178,7 @@ __all__ = [
     "CheckpointResponse",
     "CloneRequest",
     "CloneResponse",
+    "CloudEvent",
     "ColumnOverlap",
     "ColumnRange",
     "CommitConflict",
@@ -201,6 +203,7 @@ __all__ = [
     "DroppedTablesResponse",
     "ErrorBody",
     "ErrorEnvelope",
+    "EventsResponse",
     "FileRows",
     "FindingFile",
     "GenerateRequest",

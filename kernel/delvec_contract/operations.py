@@ -24,6 +24,7 @@ from delvec_contract.access import (
 from delvec_contract.alterations import AlterResponse
 from delvec_contract.commits import AllocateResponse, BeginResponse, CommitOutcome, CommitResponse
 from delvec_contract.conflicts import ConflictsResponse
+from delvec_contract.events import EventsResponse
 from delvec_contract.health import HealthListResponse, HealthResponse, HealthSamplesResponse
 from delvec_contract.maintenance import (
     CheckpointResponse,
@@ -145,6 +146,7 @@ LIST_CONFLICTS: Final = _of_table("list_conflicts", "GET", "/conflicts", Conflic
 GET_HEALTH: Final = _of_table("get_health", "GET", "/health", HealthResponse)
 LIST_HEALTH_SAMPLES: Final = _of_table("list_health_samples", "GET", "/health/samples", HealthSamplesResponse)
 LIST_HEALTH: Final = Operation("list_health", "GET", "/v1/health", HealthListResponse)
+LIST_EVENTS: Final = Operation("list_events", "GET", "/v1/events", EventsResponse)
 CHECK_TABLE: Final = _of_table("check_table", "GET", "/check", CheckResponse)
 REPAIR_TABLE: Final = _of_table("repair_table", "POST", "/repair", RepairResponse)
 CHECKPOINT: Final = _of_table("write_checkpoint", "POST", "/checkpoint", CheckpointResponse)

@@ -1,5 +1,7 @@
 """Settings of the service, from arguments and the environment (``DELVEC_*``)."""
 
+import base64
+import fnmatch
 import ipaddress
 import json
 import os
@@ -19,12 +21,14 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from delvec_contract.events import EventType
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import BadRequest
 
 __all__ = [
     "CatalogSettings",
     "Settings",
+    "Webhook",
     "check_servable",
     "invalid_settings",
     "is_loopback",
@@ -33,6 +37,7 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+_SHORTEST_KEY, _LONGEST_KEY = 24, 64
 _LONGEST_NAMESPACE = 100
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys fetched without encryption could be anybody's."""
@@ -49,6 +54,9 @@ _NAMESPACE_ROOTS = 'a JSON object, such as {"sales": ["s3://sales/lake"]}'
 _CATALOGS = (
     'a JSON object, such as {"main": {"url": "https://uc.example.com", "token_file": "/run/secrets/uc"}}'
 )
+
+
+_WEBHOOKS = 'a JSON list, such as [{"name": "jobs", "url": "https://example.com/hook", "secret": "whsec_…"}]'
 
 
 _IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
@@ -88,6 +96,42 @@ class CatalogSettings(BaseModel):
     @classmethod
     def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else _checked_token(value)
+
+
+class Webhook(BaseModel):
+    """Where events are sent.
+
+    Attributes:
+        secret: one or several keys in Base64 after ``whsec_``, separated by spaces: each signs.
+        types: of events; all if empty.
+        tables: names, or patterns with ``*``; all tables if empty.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")
+    url: str = Field(max_length=2000, pattern=r"^https?://[^\s/@]+(/\S*)?$")
+    secret: SecretStr
+    types: tuple[EventType, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @field_validator("secret")
+    @classmethod
+    def _keys(cls, value: SecretStr) -> SecretStr:
+        try:
+            keys = [
+                base64.b64decode(one.removeprefix("whsec_"), validate=True)
+                for one in value.get_secret_value().split()
+            ]
+        except ValueError:
+            keys = []
+        if not keys or not all(_SHORTEST_KEY <= len(key) <= _LONGEST_KEY for key in keys):
+            raise ValueError("a secret must be whsec_ and 24 to 64 bytes in Base64")
+        return value
+
+    def wants(self, table: str) -> bool:
+        """Whether it gets the events of a table of that name."""
+        return not self.tables or any(fnmatch.fnmatchcase(table, pattern) for pattern in self.tables)
 
 
 class Settings(BaseSettings):
@@ -369,6 +413,31 @@ class Settings(BaseSettings):
         le=36_500,
         description="How long the database keeps entries of the audit log; 0: they are only logged.",
     )
+    event_days: float = Field(
+        default=7.0,
+        ge=0,
+        le=36_500,
+        description="How long the database keeps events of tables; 0: none are recorded.",
+    )
+    event_look_seconds: float = Field(
+        default=600.0,
+        ge=1,
+        le=86_400,
+        description=(
+            "How often to list all logs, for events of commits by others and by processes that died before they "
+            "recorded them."
+        ),
+    )
+    webhooks: Annotated[tuple[Webhook, ...], NoDecode] = Field(
+        default=(),
+        description=(
+            'Where events are sent, as JSON: `[{"name": "jobs", "url": "https://…", "secret": "whsec_…", '
+            '"types": ["delvec.commit"], "tables": ["sales.*"]}]`.'
+        ),
+    )
+    webhook_private_addresses: bool = Field(
+        default=False, description="Whether webhooks may be at private addresses, and without encryption."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod
@@ -387,6 +456,11 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return _listed(value) if isinstance(value, str) else value
+
+    @field_validator("webhooks", mode="before")
+    @classmethod
+    def _of_json(cls, value: Any) -> Any:
+        return _json(value, _WEBHOOKS) if isinstance(value, str) else value
 
     @field_validator("namespace_roots", mode="before")
     @classmethod
@@ -439,6 +513,16 @@ class Settings(BaseSettings):
             raise ValueError("DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must be set together")
         return self
 
+    @model_validator(mode="after")
+    def _hooks(self) -> Self:
+        names = [webhook.name for webhook in self.webhooks]
+        if len(set(names)) < len(names):
+            raise ValueError("DELVEC_WEBHOOKS: each webhook needs a name of its own")
+        for webhook in self.webhooks:
+            if not webhook.url.startswith("https://") and not self.webhook_private_addresses:
+                raise ValueError(f"DELVEC_WEBHOOKS: the URL of '{webhook.name}' must begin with https://")
+        return self
+
     @classmethod
     def embedded(
         cls,
@@ -475,6 +559,8 @@ class Settings(BaseSettings):
             dashboard=False,
             iceberg_catalogs=("*",),
             audit_days=0,
+            event_days=0,
+            webhooks=(),
             **_UNLIMITED,
             **overrides,
         )
@@ -488,7 +574,9 @@ class Settings(BaseSettings):
         """
         given: dict[str, Any] = {} if database_url is None else {"database_url": SecretStr(database_url)}
         try:
-            return cls(token=None, authentication="off", log_maintenance=False, metrics=False, **given)
+            return cls(
+                token=None, authentication="off", log_maintenance=False, metrics=False, event_days=0, **given
+            )
         except ValidationError as error:
             raise BadRequest(invalid_settings(error)[0]) from None
 

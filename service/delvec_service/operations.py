@@ -462,6 +462,7 @@ def register(
     bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
     service.log_maintenance.committed(made, version, new.transaction_id)
+    service.events.committed(made)
     if are_kept_fresh(new.properties):
         service.manifests.created(made)
     return resource(record, version), True

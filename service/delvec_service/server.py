@@ -107,15 +107,13 @@ def _application(settings: Settings) -> ASGIApp:
     hide_pandas()
     app = create_app(settings, listens=True)
     gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second
-    if not settings.drain_seconds:
-        return app
     readiness: Readiness = app.state.readiness
     _drain_first(app, readiness, settings.drain_seconds)
     return _ConnectionDrainer(app, readiness)
 
 
 def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
-    """Make SIGTERM first announce the shutdown through ``/readyz``."""
+    """Make SIGTERM first announce the shutdown, through ``/readyz`` and to requests that wait for events."""
     serve = app.router.lifespan_context
 
     @asynccontextmanager
@@ -129,6 +127,9 @@ def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
                 end(number, frame)  # sent twice: at once
                 return
             readiness.drain()
+            if not seconds:
+                end(number, frame)
+                return
             timer = threading.Timer(seconds, end, (number, frame))
             timer.daemon = True
             timer.start()

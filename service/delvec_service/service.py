@@ -25,6 +25,8 @@ from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.credentials.aws_sts import AwsSts
 from delvec_service.credentials.vending import CredentialVending
+from delvec_service.events.commit_events import CommitEvents
+from delvec_service.events.webhooks import Webhooks
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.maintenance.checkpoints import Checkpoints
@@ -41,6 +43,7 @@ from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
 from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.dropped_tables import DroppedTables
+from delvec_service.store.events import EventStore
 from delvec_service.store.fleet import FleetStore
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
@@ -82,6 +85,8 @@ class Service:
     log_maintenance: LogMaintenance
     overwrite_watch: OverwriteWatch
     health: HealthWatch
+    events: CommitEvents
+    webhooks: Webhooks
     commit_record: CommitRecordStore
     fleet: FleetStore
     clone_store: CloneStore
@@ -99,12 +104,16 @@ class Service:
         self.database.migrate()
         if self.settings.authentication != "off":
             self.directory.refresh()
+        self.events.start()
+        self.webhooks.start()
 
     def close(self) -> None:
         """Stop the background work, and close the database."""
         lasts = not self.database.is_in_memory
         self.log_maintenance.close(samples=lasts)
         self.health.close(save=lasts)
+        self.events.close()
+        self.webhooks.close()
         self.overwrite_watch.close()
         self.loader.close()
         self.catalogs.close()
@@ -158,7 +167,8 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     overwrite_watch = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
-    health = HealthWatch(HealthSampleStore(database), settings.deletion_vector_target_bytes)
+    event_store = EventStore(database, is_enabled=settings.event_days > 0)
+    health = HealthWatch(HealthSampleStore(database, event_store), settings.deletion_vector_target_bytes)
     iceberg_conversions = IcebergConversionStore(database)
     directory = Directory(
         AccessStore(database),
@@ -196,8 +206,11 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     )
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)
+    events = CommitEvents(
+        event_store, tables, database.alone, days=settings.event_days, seconds=settings.event_look_seconds
+    )
     post_commit = PostCommit(
-        loader, ledger, overwrite_watch, log_maintenance, manifests, health, observer=observer
+        loader, ledger, overwrite_watch, log_maintenance, manifests, health, events, observer=observer
     )
     commits = Commits(
         loader,
@@ -234,11 +247,15 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         log_maintenance=log_maintenance,
         overwrite_watch=overwrite_watch,
         health=health,
+        events=events,
+        webhooks=Webhooks(
+            event_store, settings.webhooks, tables.catalog, private=settings.webhook_private_addresses
+        ),
         commit_record=CommitRecordStore(database),
         fleet=FleetStore(database),
         clone_store=clones,
         deletion_locks=DeletionLocks(database),
-        maintenance=MaintenanceStore(database),
+        maintenance=MaintenanceStore(database, event_store),
         answers=answers,
         directory=directory,
         credentials=CredentialVending(

@@ -92,6 +92,12 @@ COMMANDS: Final[dict[str, Entry]] = {
         "conflicts",
         "List commits to the table that lost to a concurrent commit, and the versions that won.",
     ),
+    "events": Entry(
+        "inspection",
+        "events",
+        "List what happened to tables of a service: commits, conflicts, maintenance, health. With --json one event a "
+        "line.",
+    ),
     "tasks": Entry(
         "inspection",
         "tasks",

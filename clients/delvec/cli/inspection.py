@@ -14,7 +14,7 @@ import typer
 from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
 
-__all__ = ["conflicts", "detail", "health", "history", "tasks"]
+__all__ = ["conflicts", "detail", "events", "health", "history", "tasks"]
 
 _WATCH_SECONDS: Final = 2.0
 _NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
@@ -139,6 +139,46 @@ def health(
         _health_over_time(context, table, since, limit)
     else:
         _health_of(context, table, files, partitions, column or [])
+
+
+def events(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(help="Only events of this table, by name or id.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only events of this namespace's tables.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="commit, conflict, maintenance or health; can be repeated."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="SEQUENCE", help="Only events after this one; `latest`: only new ones."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new events until interrupted.")] = False,
+) -> None:
+    """List what happened to tables of a service: commits, conflicts, maintenance, health. With --json one event a line.
+
+    [bold]delvec events --follow --type commit[/bold]
+    """
+    now = session(context)
+    full = [one if one.startswith("delvec.") else f"delvec.{one}" for one in types or ()]
+    with now.connect() as lake:
+        found = lake.events(table, namespace=namespace, types=full, after=after, follow=follow)
+        for event in found:
+            if now.as_json:
+                print(json.dumps(event, default=str), flush=True)
+                continue
+            name = event["type"].removeprefix("delvec.")
+            print(
+                f"{event['time']:%Y-%m-%d %H:%M:%S}  {name:<11}  {event['subject']}  {_happened(event['data'])}",
+                flush=True,
+            )
+
+
+def _happened(data: Mapping[str, Any]) -> str:
+    """Return the gist of an event: what was done, in which version, and the result."""
+    shown = {name: data.get(name) for name in ("version", "operation", "type", "state", "score", "actions")}
+    metrics = data.get("operationMetrics") or {}
+    return _pairs({**_given(shown), **_given(metrics)})
 
 
 def conflicts(

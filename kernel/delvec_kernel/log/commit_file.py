@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -19,12 +19,12 @@ from delvec_kernel.actions.action_json import (
     shown,
     without_infinities,
 )
-from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol, RemoveFile
+from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_parquet.parquet_file import open_parquet
 
-__all__ = ["known_protocol", "parse_commit", "parse_removes", "serialize_commit"]
+__all__ = ["known_protocol", "parse_commit", "parse_only", "serialize_commit"]
 
-_NOTHING: Final = pa.schema([("remove", pa.null())])
+_Kind = TypeVar("_Kind", bound=Action)
 _BLOCK: Final = 4 << 20
 _KINDS: Final[Mapping[str, type[Action]]] = {kind.key: kind for kind in get_args(Action)}
 
@@ -63,32 +63,34 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
     return actions
 
 
-def parse_removes(data: bytes, where: LogFile) -> list[Action]:
-    """Return only the removes of a commit, at a fraction of the time and memory of :func:`parse_commit`.
+def parse_only(data: bytes, where: LogFile, kind: type[_Kind]) -> list[_Kind]:
+    """Return only one kind of a commit's actions, at a fraction of the time and memory of :func:`parse_commit`.
 
     Args:
         data: as for :func:`parse_commit`.
         where: for errors.
+        kind: the class of the actions.
 
     Raises:
-        CorruptLog: the file is empty or truncated, a line is not JSON, or a ``remove`` is malformed.
+        CorruptLog: the file is empty or truncated, a line is not JSON, or an action of that kind is malformed.
     """
+    key = kind.key.encode()
     others: list[bytes] = []
     telling: list[bytes] = []
     for line in data.split(b"\n"):
         # A key may be escaped in JSON, and only \u can escape a letter.
-        (telling if b"remove" in line or b"\\u" in line else others).append(line)
-    if _are_objects(others):
+        (telling if key in line or b"\\u" in line else others).append(line)
+    if _are_objects(others, kind.key):
         try:
             found = parse_commit(b"\n".join(telling), where) if telling else []
-            return [action for action in found if isinstance(action, RemoveFile)]
+            return [action for action in found if isinstance(action, kind)]
         except CorruptLog:
             pass  # parse_commit below reports the line number in the file
-    return [action for action in parse_commit(data, where) if isinstance(action, RemoveFile)]
+    return [action for action in parse_commit(data, where) if isinstance(action, kind)]
 
 
-def _are_objects(lines: Iterable[bytes]) -> bool:
-    """Whether lines are JSON objects, by Arrow's parser without keeping values; False if unsure."""
+def _are_objects(lines: Iterable[bytes], without: str) -> bool:
+    """Whether lines are JSON objects without a key, by Arrow's parser without keeping values; False if unsure."""
     source = b"\n".join(lines)
     if b'"' not in source:
         return False  # without a key there is no action
@@ -96,7 +98,9 @@ def _are_objects(lines: Iterable[bytes]) -> bool:
         pj.read_json(
             pa.BufferReader(source),
             read_options=pj.ReadOptions(use_threads=False, block_size=_BLOCK),
-            parse_options=pj.ParseOptions(_NOTHING, unexpected_field_behavior="ignore"),
+            parse_options=pj.ParseOptions(
+                pa.schema([(without, pa.null())]), unexpected_field_behavior="ignore"
+            ),
         )
     except pa.ArrowException:
         return False

@@ -75,6 +75,7 @@ def clone_table(
         if not clone_result.replaced:
             made = service.tables.open(clone_result.record.id)
             service.log_maintenance.committed(made, clone_result.version, transaction_id)
+            service.events.committed(made)
             service.manifests.created(made)
         return CloneResponse(
             result="replaced" if clone_result.replaced else "created",

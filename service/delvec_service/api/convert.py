@@ -62,6 +62,7 @@ def convert_to_delta(
     if convert_result.version is not None:
         made = service.tables.open(convert_result.record.id)
         service.log_maintenance.committed(made, convert_result.version, transaction_id)
+        service.events.committed(made)
         service.manifests.created(made)
     return ConvertResponse(
         result="exists" if convert_result.version is None else "converted",

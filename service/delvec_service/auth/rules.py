@@ -93,6 +93,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/health": _LIST,
     "GET /v1/fleet": _LIST,
     "GET /v1/conflicts": _LIST,
+    "GET /v1/events": _LIST,
     # Its handler requires the writer role for credentials that can write.
     "GET /v1/tables/{table}/credentials": _READ.does("vend_credentials"),
     # Writing

@@ -17,6 +17,7 @@ from delvec_service.commits.conflict_record import conflict_record
 from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit
+from delvec_service.events.commit_events import CommitEvents
 from delvec_service.logs import bind_log_context, logger
 from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
 from delvec_service.maintenance.log_maintenance import LogMaintenance
@@ -39,6 +40,7 @@ class PostCommit:
         log_maintenance: likewise.
         manifests: likewise; updates the manifests of tables that want them.
         health: counts outcomes.
+        events: notified of every version.
         observer: likewise.
     """
 
@@ -50,6 +52,7 @@ class PostCommit:
         log_maintenance: LogMaintenance,
         manifests: SymlinkManifests,
         health: HealthWatch,
+        events: CommitEvents,
         *,
         observer: Observer = NO_OBSERVER,
     ) -> None:
@@ -59,6 +62,7 @@ class PostCommit:
         self._log_maintenance = log_maintenance
         self._manifests = manifests
         self._health = health
+        self._events = events
         self._observer = observer
 
     def run(self, run: Run) -> None:
@@ -76,6 +80,7 @@ class PostCommit:
         self._close(run)
         if run.version is not None:
             self._log_maintenance.committed(table, run.version, run.transaction_id)
+            self._events.committed(table)
             # Before the answer, so that a client with the answer finds the rows through the manifests, too.
             self._manifests.committed(table, run.version, self._configuration(run))
 

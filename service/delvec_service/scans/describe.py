@@ -3,27 +3,24 @@
 Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from delvec_contract import ColumnRange, HistoryEntry
-from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest
 from delvec_kernel.schema.column_paths import path_text
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.transaction.group_commit import members_of
 from delvec_maintenance.zcubes import clustering_columns
 from delvec_service.scans.plan import naming
+from delvec_service.snapshots.history_entry import history_entry
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import first_stamped
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["column_ranges", "detail", "history"]
-
-_FREE_FORM: Final = ("userId", "userName", "job", "notebook", "clusterId")
 
 
 def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[HistoryEntry]:
@@ -66,46 +63,7 @@ def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) ->
     infos = (action for action in commit.actions if isinstance(action, CommitInfo))
     info = next(infos, CommitInfo())
     stamp = info.in_commit_timestamp if is_stamped else None
-    free = {name: info.extra.get(name) for name in _FREE_FORM}
-    return HistoryEntry.model_validate(
-        {
-            "version": version,
-            "timestamp": file_time if stamp is None else stamp,
-            "userId": free["userId"],
-            "userName": free["userName"],
-            "operation": info.operation,
-            "operationParameters": _texts(info.operation_parameters),
-            "job": free["job"],
-            "notebook": free["notebook"],
-            "clusterId": free["clusterId"],
-            "readVersion": info.read_version,
-            "isolationLevel": info.isolation_level,
-            "isBlindAppend": info.is_blind_append,
-            "operationMetrics": _texts(info.operation_metrics),
-            "userMetadata": info.user_metadata,
-            "engineInfo": info.engine_info,
-            "members": [
-                {
-                    "key": member.key,
-                    "readVersion": member.read_version,
-                    "predicate": member.predicate,
-                    "metrics": member.metrics,
-                }
-                for member in members_of(info)
-            ]
-            or None,
-        }
-    )
-
-
-def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None] | None:
-    """Return values as text, in delta-spark's form: values that are not text are written as JSON."""
-    if values is None:
-        return None
-    return {
-        name: value if value is None or isinstance(value, str) else json_text(value)
-        for name, value in values.items()
-    }
+    return history_entry(version, info, file_time if stamp is None else stamp)
 
 
 def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from delvec_errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_kernel.actions.action_json import LogFile
-from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.actions.actions import CommitInfo, Metadata, RemoveFile
 from delvec_kernel.features.managed_tables import check_catalog, is_catalog_managed
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.checkpoint import CheckpointPart, read_checkpoint
-from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_removes
+from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_only
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
 from delvec_kernel.snapshot.replay import Commit, ReplayState
@@ -182,7 +182,7 @@ class LogReader:
     def removes(self, version: int) -> Commit:
         """Read only what one commit removes; raises as :meth:`commit`."""
         where = LogFile(self.table, version, commit_name(version))
-        return Commit(where, parse_removes(self._get(where), where))
+        return Commit(where, parse_only(self._get(where), where, RemoveFile))
 
     def commits(self, versions: Sequence[int]) -> list[Commit]:
         """Read commits, several at once if that saves time, in the given order.
@@ -246,9 +246,9 @@ class LogReader:
                 yield from pool.map(read, versions[start : start + _CONCURRENT])
 
     def commit_info(self, version: int) -> CommitInfo | None:
-        """Return a commit's commitInfo, if any."""
-        infos = (action for action in self.commit(version).actions if isinstance(action, CommitInfo))
-        return next(infos, None)
+        """Return a commit's commitInfo, if any; raises as :meth:`commit`."""
+        where = LogFile(self.table, version, commit_name(version))
+        return next(iter(parse_only(self._get(where), where, CommitInfo)), None)
 
     def checkpoint(self, checkpoint: LogCheckpoint) -> ReplayState:
         """Read a checkpoint with all its parts and sidecars.

@@ -28,6 +28,9 @@ LEFT_OUT: Final = frozenset(
         "access_state",
         "answers",
         "audit_log",
+        "event_counter",
+        "event_marks",
+        "events",
         "file_leases",
         "ledger_files",
         "maintenance_leases",
@@ -41,6 +44,7 @@ LEFT_OUT: Final = frozenset(
         "snapshot_members",
         "snapshots",
         "transactions",
+        "webhooks",
     }
 )
 """Tables that are rebuilt from the logs, or only matter while a process runs; and the audit log, which is not state:

@@ -16,6 +16,7 @@ from sqlalchemy import and_, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from delvec_service.store.database import Database, insert_into
+from delvec_service.store.events import Event, event_id
 from delvec_service.store.models import CommitConflictRow, CommitIntervalRow, TableRow
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "add_conflicts",
     "add_interval",
     "added",
+    "conflict_event",
     "superfluous",
 ]
 
@@ -155,6 +157,17 @@ def add_conflicts(session: Session, table_id: str, conflicts: Sequence[CommitCon
     )
     if superfluous_ids:
         session.execute(delete(row).where(row.table_id == table_id, row.id.in_(superfluous_ids)))
+
+
+def conflict_event(table_id: str, conflict: CommitConflict) -> Event:
+    """Return the event of a conflict, without principals, which only maintainers may know."""
+    data = {
+        name.replace("_", "-"): value
+        for name, value in asdict(conflict).items()
+        if value is not None and name not in ("found_at", "principal", "winning_principal")
+    }
+    id_ = event_id("conflict", table_id, conflict.id)
+    return Event(id_, table_id, "delvec.conflict", conflict.found_at, data)
 
 
 def superfluous(conflicts: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:

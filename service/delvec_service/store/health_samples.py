@@ -17,8 +17,15 @@ from sqlalchemy.orm import Session
 from delvec_contract import HealthSample
 from delvec_contract.health_metrics import HealthOrder
 from delvec_maintenance.health.findings import SCORE_BANDS
-from delvec_service.store.commit_record import CommitConflict, add_conflicts, add_interval, added
+from delvec_service.store.commit_record import (
+    CommitConflict,
+    add_conflicts,
+    add_interval,
+    added,
+    conflict_event,
+)
 from delvec_service.store.database import Database, insert_into
+from delvec_service.store.events import Event, EventStore, event_id
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
 __all__ = [
@@ -84,10 +91,16 @@ _COLUMNS: Final = {
 
 
 class HealthSampleStore:
-    """Health samples and counts of commits; safe to share between threads."""
+    """Health samples and counts of commits; safe to share between threads.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: where they are stored.
+        events: records changes of health, and conflicts, as events.
+    """
+
+    def __init__(self, database: Database, events: EventStore | None = None) -> None:
         self._database = database
+        self._events = events or EventStore(database, is_enabled=False)
 
     def record(self, table_id: str, metadata_id: str, sample: HealthSample) -> None:
         """Store a sample, and delete old ones and those of an earlier table at the same location.
@@ -106,11 +119,19 @@ class HealthSampleStore:
         with self._database.write() as session:
             gone = delete(row).where(row.table_id == table_id, row.metadata_id != values["metadata_id"])
             session.execute(gone)
+            before = session.execute(
+                select(row.version, row.score, row.actions)
+                .where(row.table_id == table_id)
+                .order_by(row.version.desc())
+                .limit(1)
+            ).first()
             statement = insert_into(session, row).values(**values)
             changed = {name: statement.excluded[name] for name in values.keys() - _KEY}
             session.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changed))
             if sample.version % _THINNED_EVERY == 0:
                 _thin(session, table_id, sample.sampled_at)
+            if before is not None:
+                self._events.add(session, _health_events(table_id, sample, *before))
 
     def count(self, table_id: str, outcomes: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
         """Add to a table's commit counts, and store its conflicts.
@@ -130,6 +151,7 @@ class HealthSampleStore:
             add_interval(session, table_id, since, counted)
             if conflicts:
                 add_conflicts(session, table_id, conflicts)
+                self._events.add(session, [conflict_event(table_id, one) for one in conflicts])
 
     def counts(self, table_id: str) -> CommitCounts:
         """Return the outcomes of a table's commits.
@@ -322,6 +344,28 @@ def _follows(key: Any, after: tuple[float, str, str]) -> Any:
     last_key, last_name, last_id = after
     follows = or_(name > last_name, and_(name == last_name, TableRow.id > last_id))
     return or_(key < last_key, and_(key == last_key, follows))
+
+
+def _health_events(
+    table_id: str, sample: HealthSample, version: int, score: float, actions: str
+) -> Sequence[Event]:
+    """Return the event of a sample: there is one if the band of the score, or what is recommended, has changed."""
+    recommended = [one for one in actions.split(",") if one]
+    if sample.version < version or (_band(sample.score), sample.actions) == (_band(score), recommended):
+        return ()
+    data = {
+        "version": sample.version,
+        "score": sample.score,
+        "actions": sample.actions,
+        "previous-score": score,
+        "previous-actions": recommended,
+    }
+    id_ = event_id("health", table_id, sample.version, sample.sampled_at)
+    return [Event(id_, table_id, "delvec.health", sample.sampled_at, data)]
+
+
+def _band(score: float) -> str:
+    return next(name for name, least in SCORE_BANDS if score >= least)
 
 
 def _storable(value: Any) -> Any:

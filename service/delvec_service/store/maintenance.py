@@ -25,6 +25,7 @@ from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_maintenance.policies import PolicyType
 from delvec_service.store.database import Database, insert_into
+from delvec_service.store.events import Event, EventStore, event_id
 from delvec_service.store.models import (
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
@@ -52,10 +53,15 @@ class MaintenanceStore:
     """Policies, leases and runs; safe to share between threads.
 
     All methods raise ServiceUnavailable without a database.
+
+    Args:
+        database: where they are stored.
+        events: records runs as events.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, events: EventStore | None = None) -> None:
         self._database = database
+        self._events = events or EventStore(database, is_enabled=False)
 
     def set_policy(self, catalog: str, policy: Policy) -> None:
         """Store a policy, replacing one with the same name."""
@@ -146,6 +152,7 @@ class MaintenanceStore:
             session.execute(
                 delete(row).where(row.table_id == table_id, row.started_at < datetime.now(UTC) - _KEPT)
             )
+            self._events.add(session, [_event(table_id, run)])
 
     def report(self, table_id: str, report: TaskReport, principal: str | None) -> None:
         """Store how far a task is; those not heard of for a day are deleted, and all but the newest 200 of the table.
@@ -256,6 +263,12 @@ class MaintenanceStore:
                 MaintenanceRun(table=name or folder, **{field: getattr(run, field) for field in _RUN})
                 for run, name, folder in itertools.islice(shown, limit)
             ]
+
+
+def _event(table_id: str, run: MaintenanceRun) -> Event:
+    data = run.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"table"})
+    id_ = event_id("maintenance", table_id, run.id)
+    return Event(id_, table_id, "delvec.maintenance", run.ended_at, data)
 
 
 def _task(row: MaintenanceTaskRow, now: datetime) -> MaintenanceTask:

@@ -41,6 +41,9 @@ __all__ = [
     "CommitCountsRow",
     "CommitIntervalRow",
     "DroppedTableRow",
+    "EventCounterRow",
+    "EventMarkRow",
+    "EventRow",
     "FileLeaseRow",
     "GrantRow",
     "HealthSampleRow",
@@ -62,10 +65,11 @@ __all__ = [
     "TableRow",
     "TokenRow",
     "TransactionRow",
+    "WebhookRow",
     "storable",
 ]
 
-REVISION: Final = "0017"
+REVISION: Final = "0018"
 """The newest migration; the database is migrated only if it is behind this."""
 FIRST_REVISION: Final = "0015"
 """The first migration: no other leads up from an older schema, which only development versions made."""
@@ -479,6 +483,84 @@ class CommitIntervalRow(Base):
     rebased: Mapped[int] = mapped_column(BigInteger)
     conflicts: Mapped[int] = mapped_column(BigInteger)
     rows_saved: Mapped[int] = mapped_column(BigInteger)
+
+
+class EventRow(Base):
+    """An event of a table, until it expires.
+
+    Attributes:
+        position: in the order in which events can be read: none appears before another that can be read already.
+        id: derived from what happened, so that recording it twice adds nothing.
+        data: JSON.
+        recorded_at: when it was recorded; it expires by this time.
+    """
+
+    __tablename__ = "events"
+    __table_args__ = (
+        UniqueConstraint("id", name="events_id_unique"),
+        Index("events_by_table", "table_id", "position"),
+        Index("events_by_recorded_at", "recorded_at"),
+    )
+
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    id: Mapped[str] = mapped_column(StoredText(36))
+    table_id: Mapped[str] = mapped_column(StoredText(36))
+    type: Mapped[str] = mapped_column(StoredText(64))
+    occurred_at: Mapped[datetime]
+    recorded_at: Mapped[datetime]
+    data: Mapped[str] = mapped_column(_LongText())
+
+
+class EventCounterRow(Base):
+    """One row, or none: the last position of an event. Whoever records events locks it until they can be read.
+
+    Attributes:
+        epoch: random; a different one means a different database, whose positions begin again.
+        position: of the newest event.
+        expired: of the newest event that has expired.
+    """
+
+    __tablename__ = "event_counter"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    epoch: Mapped[str] = mapped_column(StoredText(8))
+    position: Mapped[int] = mapped_column(BigInteger)
+    expired: Mapped[int] = mapped_column(BigInteger)
+
+
+class EventMarkRow(Base):
+    """The newest version of a table whose commit is recorded as an event; the log has those that are still missing.
+
+    Attributes:
+        modified_at: of the commit's file, in milliseconds since the epoch, with ``size`` to recognize it.
+    """
+
+    __tablename__ = "event_marks"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    version: Mapped[int] = mapped_column(BigInteger)
+    modified_at: Mapped[int] = mapped_column(BigInteger)
+    size: Mapped[int] = mapped_column(BigInteger)
+
+
+class WebhookRow(Base):
+    """How far the deliveries of a webhook are.
+
+    Attributes:
+        position: of the newest event that was delivered, or that it does not want.
+        attempts: failed attempts to deliver the next one.
+        due_at: when the next attempt is due.
+        owner: the process that delivers until ``owned_until``.
+    """
+
+    __tablename__ = "webhooks"
+
+    name: Mapped[str] = mapped_column(StoredText(64), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInteger)
+    attempts: Mapped[int] = mapped_column(Integer)
+    due_at: Mapped[datetime]
+    owner: Mapped[str] = mapped_column(StoredText(36))
+    owned_until: Mapped[datetime]
 
 
 class MaintenancePolicyRow(Base):

@@ -9,6 +9,7 @@ from tests.docs.examples.reader import Reader
 NOT_RUN = {
     "README.md": 2,
     "docs/docker.md": 1,
+    "docs/events.md": 2,
     "docs/first-hour-spark.md": 1,
     "docs/kubernetes.md": 1,
     "docs/iceberg-catalog.md": 3,

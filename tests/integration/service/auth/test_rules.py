@@ -70,6 +70,7 @@ LISTS = {
     "list_tables",
     "list_dropped_tables",
     "list_health",
+    "list_events",
     "list_runs",
     "list_policies",
     "list_grants",

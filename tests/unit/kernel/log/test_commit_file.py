@@ -1,4 +1,4 @@
-"""Parsing only the removes of commits."""
+"""Parsing only one kind of a commit's actions."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 
 from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
-from delvec_kernel.actions.actions import RemoveFile
-from delvec_kernel.log.commit_file import parse_commit, parse_removes
+from delvec_kernel.actions.actions import CommitInfo, RemoveFile
+from delvec_kernel.log.commit_file import parse_commit, parse_only
 
 WHERE = LogFile("people", 3, "00000000000000000003.json")
 ADD = b'{"add":{"path":"a.parquet","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}'
@@ -34,10 +34,10 @@ ESCAPED = REMOVE.replace(b"remove", b"\\u0072emov\\u0065")
         [ADD.replace(b'"a.parquet"', b'"' + b"a" * (5 << 20) + b'"'), REMOVE],
     ],
 )
-def test_parse_removes_equals_the_removes_of_parse_commit(lines):
+def test_the_removes_equal_those_of_parse_commit(lines):
     data = b"\n".join(lines)
     expected = [action for action in parse_commit(data, WHERE) if isinstance(action, RemoveFile)]
-    assert parse_removes(data, WHERE) == expected
+    assert parse_only(data, WHERE, RemoveFile) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,21 @@ def test_parse_removes_equals_the_removes_of_parse_commit(lines):
         [b'{"add":' * 100_000, REMOVE],
     ],
 )
-def test_parse_removes_refuses_corrupt_commits_like_parse_commit(lines):
+def test_corrupt_commits_are_refused_as_by_parse_commit(lines):
     data = b"\n".join(lines)
     with pytest.raises(CorruptLog) as whole:
         parse_commit(data, WHERE)
     with pytest.raises(CorruptLog) as found:
-        parse_removes(data, WHERE)
+        parse_only(data, WHERE, RemoveFile)
     assert found.value.message == whole.value.message
 
 
 def test_adds_are_checked_but_not_read():
     """Replay rejects a malformed add, and VACUUM replays the log, too."""
-    assert parse_removes(b'{"add":{"path":7}}\n' + REMOVE, WHERE) == [RemoveFile("b.parquet", 7)]
+    assert parse_only(b'{"add":{"path":7}}\n' + REMOVE, WHERE, RemoveFile) == [RemoveFile("b.parquet", 7)]
+
+
+def test_the_information_of_a_commit_is_read_without_its_files():
+    info = b'{"commitInfo":{"operation":"DELETE"}}'
+    (found,) = parse_only(b"\n".join([b'{"add":{"path":7}}', REMOVE, info]), WHERE, CommitInfo)
+    assert found.operation == "DELETE"

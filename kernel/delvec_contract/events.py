@@ -1,0 +1,43 @@
+"""Events of tables, as CloudEvents 1.0 in JSON.
+
+Tested in `tests/integration/service/api/test_events.py`.
+"""
+
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from pydantic import Field
+
+from delvec_contract.shapes import Answer
+
+__all__ = ["EVENT_TYPES", "CloudEvent", "EventType", "EventsResponse"]
+
+EventType: TypeAlias = Literal["delvec.commit", "delvec.conflict", "delvec.maintenance", "delvec.health"]
+EVENT_TYPES: Final = get_args(EventType)
+
+
+class CloudEvent(Answer):
+    """Something that happened to a table."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str = Field(description="The same whenever this event is sent.")
+    source: str = Field(description="The table: `/v1/tables/<id>`.")
+    type: EventType
+    subject: str = Field(description="The table's name.")
+    time: datetime = Field(description="When it happened.")
+    sequence: str = Field(
+        description="A cursor: of two events the one that was recorded later has the greater one."
+    )
+    datacontenttype: Literal["application/json"] = "application/json"
+    data: dict[str, Any] = Field(
+        description="Of a commit: the columns of its history. Of a conflict: its record. Of maintenance: the run. Of "
+        "health: `version`, `score`, `actions`, and the same before."
+    )
+
+
+class EventsResponse(Answer):
+    """Events in the order in which they were recorded."""
+
+    events: list[CloudEvent]
+    cursor: str = Field(description="Send it to get the events that follow these.")
+    complete: bool = Field(description="False if events after the cursor that was sent have expired.")

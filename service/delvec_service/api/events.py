@@ -1,0 +1,242 @@
+"""``/v1/events``: what happens to tables, page by page, or as a stream of server-sent events.
+
+Tested in `tests/integration/service/api/test_events.py`.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from delvec_contract import EventsResponse
+from delvec_contract.events import EventType
+from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
+from delvec_service.api.dependencies import Caller, ServiceState
+from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.resource import resource_router
+from delvec_service.api.routes import Route
+from delvec_service.events.cloud_events import cloud_event, cursor_of, position_of
+from delvec_service.store.events import EventStore
+
+__all__ = ["router"]
+
+_STREAM: Final = "text/event-stream"
+_POLL_SECONDS: Final = 0.25
+_BEAT_SECONDS: Final = 15.0
+STREAM_SECONDS: Final = 300.0
+"""How long a stream lasts until its client has to come back with its token: permissions change."""
+_MOST_WAITING: Final = 500
+_LATEST: Final = "latest"
+
+_Fetch = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class _WaitingRoute(Route):
+    """Repeats a request until there are events. It is in its lane only while it reads the database."""
+
+    def get_route_handler(self) -> _Fetch:
+        """Return the handler of one request, which may wait or stream."""
+        fetch = super().get_route_handler()
+
+        async def run(request: Request) -> Response:
+            streams = _STREAM in request.headers.get("accept", "")
+            position = request.headers.get("last-event-id") if streams else None
+            response, page = await _fetched(fetch, request, position)
+            seconds = STREAM_SECONDS if streams else float(request.query_params.get("wait", "0"))
+            if not seconds or (page["events"] and not streams):
+                return response
+            follower = _Follower(fetch, request, page, time.monotonic() + seconds)
+            if streams:
+                headers = {"Cache-Control": "no-store"}
+                return StreamingResponse(follower.stream(), media_type=_STREAM, headers=headers)
+            return await follower.response()
+
+        return run
+
+
+async def _fetched(fetch: _Fetch, request: Request, position: str | None) -> tuple[Response, dict[str, Any]]:
+    """Return the answer to a request, from another cursor if one is given, and its content."""
+    if position is not None:
+        query = [each for each in request.query_params.multi_items() if each[0] != "cursor"]
+        scope = {**request.scope, "query_string": urlencode([*query, ("cursor", position)]).encode()}
+        request = Request(scope, request.receive)
+    response = await fetch(request)
+    return response, json.loads(bytes(response.body))
+
+
+class _Follower:
+    """Follows the outbox for one request.
+
+    Attributes:
+        page: the newest page.
+    """
+
+    def __init__(self, fetch: _Fetch, request: Request, page: dict[str, Any], end: float) -> None:
+        self._fetch, self._request, self.page, self._end = fetch, request, page, end
+        app = request.app
+        self._readiness = app.state.readiness
+        if not hasattr(app.state, "event_tail"):
+            app.state.event_tail = _Tail(app.state.service.events.store)
+        self._tail: _Tail = app.state.event_tail
+        self._tail.check()
+
+    async def response(self) -> Response:
+        """Return an answer with events, or at the end one without."""
+        with self._tail.followed():
+            while True:
+                grown = await self._grown(self._end)
+                response, self.page = await _fetched(self._fetch, self._request, self.page["cursor"])
+                if not grown or self.page["events"]:
+                    return response
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield events as server-sent events, and comments while there are none."""
+        with self._tail.followed():
+            while True:
+                yield b"".join(map(_sent, self.page["events"])) or b":\n\n"
+                if self._is_over(self._end):
+                    return
+                if not self.page["events"]:
+                    await self._grown(min(self._end, time.monotonic() + _BEAT_SECONDS))
+                try:
+                    _, self.page = await _fetched(self._fetch, self._request, self.page["cursor"])
+                except DelvecError:
+                    return  # the client comes back, and gets the error
+
+    async def _grown(self, end: float) -> bool:
+        """Wait until the outbox has grown; False if it has not by then."""
+        while not self._is_over(end):
+            if await self._tail.cursor() != self.page["cursor"]:
+                return True
+            await asyncio.sleep(_POLL_SECONDS)
+        return False
+
+    def _is_over(self, end: float) -> bool:
+        return self._readiness.draining or time.monotonic() >= end
+
+
+class _Tail:
+    """The end of the outbox: however many requests wait, the database is asked four times a second."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._cursor: str | None = None
+        self._due = 0.0
+        self._followers = 0
+
+    def check(self) -> None:
+        """Reject a request if too many others wait.
+
+        Raises:
+            ServiceUnavailable: they do.
+        """
+        if self._followers >= _MOST_WAITING:
+            raise ServiceUnavailable(
+                f"The service is busy: {self._followers} requests are waiting for events; try again."
+            )
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Count a request that waits."""
+        self._followers += 1
+        try:
+            yield
+        finally:
+            self._followers -= 1
+
+    async def cursor(self) -> str | None:
+        """Return the cursor of the end, as of a moment ago."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + _POLL_SECONDS
+            outbox = await anyio.to_thread.run_sync(self._store.outbox)
+            self._cursor = cursor_of(outbox, outbox.position)
+        return self._cursor
+
+
+def _sent(event: dict[str, Any]) -> bytes:
+    return f"id: {event['sequence']}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+router = resource_router("events", _WaitingRoute)
+
+
+@router.get(
+    "/events",
+    responses={
+        200: {"content": {_STREAM: {"schema": {"type": "string"}}}, "model": EventsResponse},
+        **responses(*COMMON, *OPENING),
+    },
+)
+def list_events(
+    service: ServiceState,
+    access: Caller,
+    cursor: Annotated[
+        str | None,
+        Query(
+            max_length=32,
+            pattern="^(latest|[0-9a-f]{8}-[0-9]{1,19})$",
+            description="Only events after this one's `sequence`, or this answer's `cursor`; `latest`: only new ones.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, Query(max_length=200, description="Only events of this table, by name or id.")
+    ] = None,
+    namespace: Annotated[
+        str | None, Query(max_length=128, description="Only events of the tables of this namespace.")
+    ] = None,
+    types: Annotated[
+        list[EventType] | None, Query(alias="type", max_length=10, description="Only events of these types.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many events to return.")] = 100,
+    wait: Annotated[  # noqa: ARG001 - the route waits
+        float,
+        Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for an event if there is none."),
+    ] = 0,
+) -> EventsResponse:
+    """List the events of the tables that the caller may read, in the order in which they were recorded.
+
+    With `Accept: text/event-stream` the answer is a stream of server-sent events, which resumes at `Last-Event-ID`.
+    """
+    store = service.events.store
+    if not store.is_enabled:
+        raise BadRequest(
+            "This service records no events; set DELVEC_EVENT_DAYS to the days to keep them for."
+        )
+    table_id = None
+    if table is not None:
+        record = service.tables.find(table, access)
+        access.require(record, "reader", table)
+        table_id = record.id
+    outbox = store.outbox()
+    start = outbox.position if cursor == _LATEST else position_of(outbox, cursor)
+    page = access.page(
+        lambda after, size: store.page(
+            service.tables.catalog,
+            after,
+            types=types or (),
+            table_id=table_id,
+            namespace=namespace,
+            limit=size,
+        ),
+        lambda one: one.position,
+        lambda one: access.sees(one.event.table_id, one.table_name),
+        start,
+        limit,
+    )
+    # A page that is not full is the last one.
+    end = (
+        page[-1].position if len(page) == limit else max(outbox.position, *(one.position for one in page), 0)
+    )
+    return EventsResponse(
+        events=[cloud_event(outbox, one) for one in page],
+        cursor=cursor_of(outbox, end),
+        complete=cursor is None or start >= outbox.expired,
+    )
