@@ -46,6 +46,7 @@ class Commits:
         log: the latest commits, read once for all callers.
         vectors: deletion vectors of live files, likewise.
         loop: what creates versions.
+        race: checks transactions against the log.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Commits:
         self.vectors = DeletionVectorCache()
         self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
-        self._race = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
+        self.race = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
         self.loop = CommitLoop(
             loader,
             self.log,
-            self._race,
+            self.race,
             ledger,
             self.vectors,
             attempts=attempts,
@@ -123,7 +124,7 @@ class Commits:
         is_alone = len(members) == 1
         try:
             # A client that chooses keys may use one twice.
-            self._race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
+            self.race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
             members = [member for member in members if not member.is_done]
             if not members:
                 return

@@ -9,7 +9,6 @@ Tested in `tests/integration/service/catalog/test_ratification.py`.
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,8 +18,6 @@ from delvec_errors import (
     FileNotInStorage,
     FileSizeMismatch,
     InvalidCommit,
-    MissingLogFile,
-    ServiceUnavailable,
     UnsupportedOperation,
     VersionFromFuture,
 )
@@ -36,15 +33,15 @@ from delvec_service.commits import fault_points, uploaded_dvs
 from delvec_service.commits.commit_checks import check_files
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.commit_loop import Run
+from delvec_service.commits.commit_result import Committed
+from delvec_service.commits.commit_validator import CommitValidator
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.dv_writer import files_named
-from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.commits.post_commit import PostCommit
 from delvec_service.logs import bind_log_context, log_context
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.commit_coordinator import STAGED
-from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.own_commits import OwnCommit
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
@@ -79,8 +76,7 @@ class Ratification:
         loader: reads snapshots.
         log: creates versions.
         vectors: caches those of live files, for all commits.
-        ledger: knows the keys of transactions.
-        overwrite_watch: likewise, of recent ones.
+        race: knows earlier transactions by their keys.
         post_commit: does what follows a commit.
         observer: notified of lost races.
     """
@@ -90,16 +86,14 @@ class Ratification:
         loader: SnapshotLoader,
         log: CommitLog,
         vectors: DeletionVectorCache,
-        ledger: Ledger,
-        overwrite_watch: OverwriteWatch,
+        race: CommitValidator,
         post_commit: PostCommit,
         *,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._loader = loader
         self._log = log
-        self._ledger = ledger
-        self._own_commits = overwrite_watch
+        self._race = race
         self._post_commit = post_commit
         self._observer = observer
         self._vectors = vectors
@@ -146,10 +140,10 @@ class Ratification:
             fault_points.reach("after-read")
             commit = staged_commit.parse(data, table.name, table.location, staged.version, staged.name)
             bind_log_context(transaction=commit.key)
-            changes = self._check(table, staged, commit, snapshot)
+            member = self._check(table, staged, commit, snapshot)
             fault_points.reach("after-checks")
             if self._create(table, commit, data):
-                self._published(table, commit, changes, data, snapshot)
+                self._published(table, commit, member, data, snapshot)
                 return True
         raise _taken(table, staged)
 
@@ -187,18 +181,21 @@ class Ratification:
 
     def _check(
         self, table: OpenTable, staged: StagedFile, commit: StagedCommit, snapshot: Snapshot
-    ) -> Changes:
+    ) -> PendingCommit:
         changes = staged_commit.check(commit, snapshot, table.name, staged.timestamp)
-        earlier = self._version_of(table, commit.key)
-        if earlier is not None:
+        member = PendingCommit(changes, log_context().get("principal"))
+        self._race.find_earlier(table, [member])
+        if isinstance(member.result, Committed):
             raise InvalidCommit(
                 f"The staged commit '{staged.name}' of table '{table.name}' has the txnId {commit.key}, which version "
-                f"{earlier} has already; nothing was committed. Give each commit an id of its own.",
+                f"{member.result.version} has already; nothing was committed. Give each commit an id of its own.",
                 table=table.name,
                 version=staged.version,
             )
+        if member.error is not None:
+            raise member.error
         self._check_storage(table, commit, changes, snapshot)
-        return changes
+        return member
 
     def _check_storage(
         self, table: OpenTable, commit: StagedCommit, changes: Changes, snapshot: Snapshot
@@ -222,21 +219,6 @@ class Ratification:
             where = f"File '{path}' of the staged commit to table '{table.name}'"
             check_rows(rows, total, where, {"table": table.name, "version": commit.version, "file": path})
 
-    def _version_of(self, table: OpenTable, key: str) -> int | None:
-        """Return the version with a transaction id, if known."""
-        version = self._own_commits.version_of(table.location, key)
-        if version is None:
-            with suppress(ServiceUnavailable):
-                transaction = self._ledger.transaction(table.record.id, key)
-                version = None if transaction is None else transaction.version
-        if version is None:
-            return None
-        try:
-            (entry,) = self._log.entries(table, version, version)
-        except MissingLogFile:
-            return version
-        return version if entry.transaction(key) is not None else None
-
     def _create(self, table: OpenTable, commit: StagedCommit, data: bytes) -> bool:
         try:
             return self._log.create(table, commit.version, data)
@@ -250,10 +232,9 @@ class Ratification:
             ) from error
 
     def _published(
-        self, table: OpenTable, commit: StagedCommit, changes: Changes, data: bytes, before: Snapshot
+        self, table: OpenTable, commit: StagedCommit, member: PendingCommit, data: bytes, before: Snapshot
     ) -> None:
         metadata = commit.metadata or before.metadata
-        member = PendingCommit(changes, log_context().get("principal"))
         member.committed(commit.version, {})
         self._post_commit.run(
             Run(
