@@ -4,10 +4,18 @@ import json
 from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap64
 
-from delvec_errors import AppendOnlyTable, DuplicateFile, InvalidCommit
+from delvec_errors import (
+    AppendOnlyTable,
+    DuplicateFile,
+    InvalidCommit,
+    InvalidDeletionVector,
+    UnsupportedTable,
+)
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.features.managed_tables import TABLE_ID
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import table_id
@@ -156,6 +164,60 @@ def test_changes_lie_where_cleanup_expects_them(path):
 
     with pytest.raises(InvalidCommit, match=r"not below _change_data/|Name a new file by its|outside table"):
         check(info(), {"cdc": file}, snapshot=snapshot)
+
+
+def test_vectors_need_their_feature():
+    protocol = replace(
+        EMPTY.protocol, writer_features=("catalogManaged", "inCommitTimestamp"), reader_features=()
+    )
+    file = added(deletionVector=inline(BitMap64([1])).to_json())
+
+    check(info(), file, mark(9))
+    with pytest.raises(InvalidDeletionVector, match="does not have the feature deletionVectors"):
+        check(info(), file, snapshot=replace(EMPTY, protocol=protocol))
+
+
+def test_a_schema_that_cannot_be_read_is_refused():
+    metadata = {
+        "id": "m",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": '{"type":"struct","fields":[{"name":"id","type":"thing","nullable":true,"metadata":{}}]}',
+        "partitionColumns": [],
+        "configuration": PROPERTIES,
+    }
+    with pytest.raises((InvalidCommit, UnsupportedTable)):
+        check(info(), {"metaData": metadata})
+
+
+def test_what_a_commit_changes_is_said_as_of_any_commit():
+    before = {"add": json.loads(json.dumps(added()["add"]))}
+    old = inline(BitMap64([1])).to_json()
+    actions = parsed(
+        info(), before, added("b.parquet", base=10), added("c.parquet", base=20, deletionVector=old), mark(29)
+    ).actions
+    snapshot = EMPTY.after([Commit(LogFile("people", 1, NAME), actions)], file_time=1001)
+    new = inline(BitMap64([1, 2])).to_json()
+    removed = [
+        {"remove": {"path": "a.parquet", "dataChange": True}},
+        {"remove": {"path": "b.parquet", "dataChange": True}},
+        {"remove": {"path": "c.parquet", "dataChange": True, "deletionVector": old}},
+    ]
+    staged = parsed(
+        info(1002),
+        *removed,
+        added(deletionVector=new),
+        added("c.parquet", base=20, deletionVector=new),
+        added("d.parquet", base=30),
+        mark(39),
+        version=2,
+    )
+
+    changes = staged_commit.check(staged, snapshot, "people")
+
+    assert [add.path for add in changes.adds] == ["d.parquet"]
+    assert changes.removes == ["b.parquet"]
+    assert sorted(changes.written_vectors) == ["a.parquet", "c.parquet"]
+    assert list(staged_commit.vectors_before(staged, snapshot)) == ["c.parquet"]
 
 
 def test_partition_values_have_the_columns_type():
