@@ -14,8 +14,10 @@ from delvec_contract.shapes import Answer, FilePath, Identifier, JsonObject, Lon
 __all__ = [
     "CreateManagedTableRequest",
     "CreateSchemaRequest",
+    "CreateTableRequest",
     "ListedNames",
     "LoadedTable",
+    "PathCredentialsRequest",
     "RenameManagedTableRequest",
     "StagedCommitFile",
     "StagingTableRequest",
@@ -77,6 +79,7 @@ class TableUpdate(Answer):
     commit: StagedCommitFile | None = None
     latest_published_version: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     uniform: JsonObject | None = None
+    comment: Annotated[str | None, Field(max_length=100_000)] = None
 
 
 class UpdateManagedTableRequest(Answer):
@@ -102,6 +105,23 @@ class CreateSchemaRequest(_Classic):
     name: _Name
     catalog_name: _Name
     comment: Annotated[Any, Field(default=None)] = None
+
+
+class CreateTableRequest(_Classic):
+    """A table whose log is written already."""
+
+    name: _Name
+    catalog_name: _Name
+    schema_name: Annotated[str, Field(min_length=1, max_length=256)]
+    table_type: Annotated[str, Field(max_length=64)]
+    data_source_format: Annotated[str, Field(max_length=64)] = "DELTA"
+    storage_location: FilePath | None = None
+
+
+class PathCredentialsRequest(_Classic):
+    """The place to issue credentials for."""
+
+    url: FilePath
 
 
 class TemporaryCredentialsRequest(_Classic):

@@ -169,6 +169,15 @@ class Settings(BaseSettings):
         max_length=128,
         description="The name of the catalog of managed tables, for clients of Unity Catalog.",
     )
+    catalog_maintenance: Annotated[
+        tuple[Literal["DATA_REORGANIZATION", "DATA_CLEANUP", "METADATA_CLEANUP"], ...], NoDecode
+    ] = Field(
+        default=(),
+        description=(
+            "What clients of the catalog may do to managed tables themselves: `DATA_REORGANIZATION` (OPTIMIZE), "
+            "`DATA_CLEANUP` (VACUUM), `METADATA_CLEANUP` (the log), separated by commas. By default only Delvec does."
+        ),
+    )
     dropped_table_days: float = Field(
         default=7.0,
         ge=0,
@@ -452,7 +461,14 @@ class Settings(BaseSettings):
         """Read arguments, then the environment: without a file, the sources for files would only cost 10 ms of a start."""
         return init_settings, env_settings
 
-    @field_validator("roots", "allowed_hosts", "metrics_tables", "iceberg_catalogs", mode="before")
+    @field_validator(
+        "roots",
+        "allowed_hosts",
+        "catalog_maintenance",
+        "metrics_tables",
+        "iceberg_catalogs",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         return _listed(value) if isinstance(value, str) else value

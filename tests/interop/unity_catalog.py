@@ -1,7 +1,7 @@
 """Delvec as the catalog of a Spark session, by unmodified delta-spark.
 
 The JAR unitycatalog-spark is in no registry, so a small class stands in for the one by whose name delta-spark knows a Unity
-Catalog. All requests but that of DROP TABLE are delta-spark's own.
+Catalog. All requests but those of DROP TABLE and of CREATE TABLE … LOCATION are delta-spark's own.
 """
 
 import shutil

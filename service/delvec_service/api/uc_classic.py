@@ -8,15 +8,20 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from delvec_contract.unity_catalog import CreateSchemaRequest, TemporaryCredentialsRequest
-from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound
+from delvec_contract.unity_catalog import (
+    CreateSchemaRequest,
+    CreateTableRequest,
+    PathCredentialsRequest,
+    TemporaryCredentialsRequest,
+)
+from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound, UnsupportedOperation
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
-from delvec_service.api.uc_delta import names, storage_credentials
-from delvec_service.catalog.names import CatalogNames
+from delvec_service.api.uc_delta import names, register_external, storage_credentials
+from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
 from delvec_service.operations import drop
@@ -122,6 +127,24 @@ def list_catalog_tables(
     }
 
 
+@_router.post("/tables")
+def create_catalog_table(names: _Names, service: ServiceState, body: CreateTableRequest) -> dict[str, Any]:
+    """Register an external Delta table, whose log the client has written."""
+    names.check_schema(body.catalog_name, body.schema_name)
+    name = full_name(body.schema_name, body.name)
+    names.access.require_name(name, "maintainer")
+    bind_log_context(table=name)
+    if body.table_type != "EXTERNAL" or body.data_source_format != "DELTA" or body.storage_location is None:
+        raise UnsupportedOperation(
+            f"'{name}' cannot be created here: only external Delta tables with a storage_location can; managed ones are "
+            "created by the Delta API, after a request for a staging table.",
+            table=name,
+        )
+    opened = register_external(service, names, name, body.storage_location)
+    snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+    return table_info(names.catalog, body.schema_name, opened.record, snapshot)
+
+
 @_router.get("/tables/{full_name}")
 def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
     """Return a table at its newest version."""
@@ -135,6 +158,17 @@ def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) ->
 def drop_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
     """Drop a table; a managed one can be brought back until its files are deleted."""
     drop(service, names.record(*_three(full_name), "admin").id)
+    return {}
+
+
+@_router.post("/temporary-path-credentials")
+def vend_path_credentials(
+    names: _Names, service: ServiceState, body: PathCredentialsRequest
+) -> dict[str, Any]:
+    """Return none for a local place that the caller may use; on object stores refuse: there is no table to confine them to."""
+    names.access.require_place(service.tables, body.url, None)
+    location = service.tables.within_roots(body.url, None)
+    storage_credentials(service, names, location, "READ_WRITE")
     return {}
 
 

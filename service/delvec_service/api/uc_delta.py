@@ -6,10 +6,12 @@ not list these routes.
 Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
+import uuid
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Response, status
 
+from delvec_contract import AlterRequest, TableRequest
 from delvec_contract.unity_catalog import (
     CreateManagedTableRequest,
     RenameManagedTableRequest,
@@ -27,9 +29,12 @@ from delvec_errors import (
     MetadataChanged,
     TableAlreadyExists,
     TableNotFound,
-    UnsupportedOperation,
 )
+from delvec_kernel.alter_table.changes import SetComment
+from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_service.alter_table.alter import alter
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
@@ -39,11 +44,11 @@ from delvec_service.catalog.staging import staging_answer
 from delvec_service.catalog.table_answers import etag, loaded
 from delvec_service.commits.ratification import StagedFile
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import drop
+from delvec_service.operations import drop, register
 from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["PREFIX", "names", "routers", "storage_credentials"]
+__all__ = ["PREFIX", "names", "register_external", "routers", "storage_credentials"]
 
 PREFIX: Final = f"{UNITY_CATALOG}/delta/v1"
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
@@ -57,6 +62,7 @@ _ENDPOINTS: Final = [
     f"GET /v1{_TABLE}/credentials",
     f"POST /v1{_TABLE}/metrics",
 ]
+_COMMENT: Final = "set-table-comment"
 _FROM_THE_LOG: Final = frozenset(
     {
         "set-properties",
@@ -64,12 +70,13 @@ _FROM_THE_LOG: Final = frozenset(
         "set-protocol",
         "set-columns",
         "set-partition-columns",
-        "set-table-comment",
+        _COMMENT,
         "set-domain-metadata",
         "remove-domain-metadata",
     }
 )
-"""Changes that the file of a staged commit carries; the request only repeats them."""
+"""Changes that the log carries; the request only repeats them."""
+_REPORTS: Final = {"set-latest-backfilled-version", "update-metadata-snapshot-version"}
 
 
 class _CatalogRoute(Route):
@@ -149,17 +156,13 @@ def create_managed_table(
     schema: _Part,
     body: CreateManagedTableRequest,
 ) -> dict[str, Any]:
-    """Register a table whose version 0 the client has written."""
+    """Register a table whose log the client has written: a managed one at its staging place, or an external one."""
     names.check_schema(catalog, schema)
     name = full_name(schema, body.name)
     names.access.require_name(name, "maintainer")
     bind_log_context(table=name)
     if body.table_type == "EXTERNAL":
-        raise UnsupportedOperation(
-            f"External tables are registered with Delvec's own API (POST /v1/tables, delvec register); create '{name}' "
-            "as a managed table, or register its location.",
-            table=name,
-        )
+        return _loaded(service, register_external(service, names, name, body.location))
     record = service.staging.create(name, body.location)
     bind_log_context(table_id=record.id)
     return _loaded(service, service.tables.opening(record))
@@ -217,6 +220,7 @@ def update_managed_table(
         snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
         check_before(snapshot)
         _check_report(actions, opened, snapshot.version)
+        _apply_alone(service, opened, snapshot, actions)
     return _loaded(service, opened)
 
 
@@ -268,6 +272,16 @@ def report_managed_metrics(names: _Names, catalog: _Part, schema: _Part, table: 
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
+def register_external(service: Service, names: CatalogNames, name: str, location: str) -> OpenTable:
+    """Register the Delta table at a location that the client names, and return it.
+
+    Raises:
+        DelvecError: as for Delvec's own request: the place or the name is not the caller's, or there is no table.
+    """
+    asked = TableRequest(location=location, name=name)
+    return service.tables.open(register(service, names.access, asked)[0].id)
+
+
 def storage_credentials(
     service: Service, names: CatalogNames, location: str, operation: str, *, lenient: bool = False
 ) -> list[dict[str, Any]]:
@@ -316,7 +330,8 @@ def _new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str
 
 
 def _loaded(service: Service, opened: OpenTable) -> dict[str, Any]:
-    return loaded(opened.record, service.loader.load(opened.objects, opened.name, checkpoints=False))
+    snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+    return loaded(opened.record, snapshot, service.settings.catalog_maintenance)
 
 
 def _check_uuid(opened: OpenTable, requirement: TableRequirement | None) -> None:
@@ -341,7 +356,7 @@ def _by_action(opened: OpenTable, updates: list[TableUpdate]) -> dict[str, Table
     if len(by_action) < len(updates):
         raise BadRequest(f"The update of table '{opened.name}' has an action twice.", table=opened.name)
     for action in by_action:
-        if action not in _FROM_THE_LOG and action not in ("add-commit", "set-latest-backfilled-version"):
+        if action not in _FROM_THE_LOG | _REPORTS | {"add-commit"}:
             raise BadRequest(
                 f"The update of table '{opened.name}' has the action {action[:100]!r}, which Delvec does not know.",
                 table=opened.name,
@@ -349,13 +364,33 @@ def _by_action(opened: OpenTable, updates: list[TableUpdate]) -> dict[str, Table
     added = by_action.get("add-commit")
     if added is not None and added.commit is None:
         raise BadRequest(f"The add-commit of table '{opened.name}' has no commit.", table=opened.name)
-    if added is None and _FROM_THE_LOG & by_action.keys():
+    return by_action
+
+
+def _apply_alone(
+    service: Service, opened: OpenTable, snapshot: Snapshot, actions: dict[str, TableUpdate]
+) -> None:
+    """Make the changes of a request without a commit: none of an external table, whose log has them already.
+
+    Raises:
+        InvalidCommit: a managed table is to be changed otherwise than in its comment.
+        ConcurrentModification: or a subclass: others changed the table during every attempt.
+    """
+    changed = _FROM_THE_LOG & actions.keys()
+    if not changed or not is_catalog_managed(snapshot.protocol):
+        return
+    if changed != {_COMMENT}:
         raise InvalidCommit(
-            f"The change of table '{opened.name}' ({', '.join(sorted(_FROM_THE_LOG & by_action.keys()))}) comes without a "
-            "commit; stage a commit with the new metadata, or use Delvec's own ALTER.",
+            f"The change of table '{opened.name}' ({', '.join(sorted(changed))}) comes without a commit; stage a commit with "
+            "the new metadata, or use Delvec's own ALTER.",
             table=opened.name,
         )
-    return by_action
+    change = AlterRequest(changes=[SetComment(comment=actions[_COMMENT].comment)])
+    result = alter(
+        opened, service.loader, service.commits, service.log_maintenance, change, str(uuid.uuid4())
+    )
+    if isinstance(result, Conflict):
+        raise result.error(opened.name)
 
 
 def _check_report(actions: dict[str, TableUpdate], opened: OpenTable, newest: int) -> None:

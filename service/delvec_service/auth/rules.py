@@ -195,8 +195,10 @@ RULES: Final[Mapping[str, Rule]] = {
             ("GET", "/schemas/{schema}", Rule("token")),
             ("DELETE", "/schemas/{schema}", Rule("token")),
             ("GET", "/tables", _LIST),
+            ("POST", "/tables", Rule("body", "maintainer").does("create_catalog_table")),
             ("GET", "/tables/{full_name}", Rule("body", "reader")),
             ("DELETE", "/tables/{full_name}", Rule("body", "admin").does("drop_catalog_table")),
+            ("POST", "/temporary-path-credentials", Rule("body", "maintainer")),
             (
                 "POST",
                 "/temporary-table-credentials",

@@ -5,7 +5,7 @@ Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from delvec_contract.unity_catalog import hyphenated
@@ -31,10 +31,15 @@ def etag(snapshot: Snapshot) -> str:
     return f"etag-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def loaded(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
+def loaded(record: TableRecord, snapshot: Snapshot, maintenance: Sequence[str] = ()) -> dict[str, Any]:
     """Return the answer to a request that loads a table of the Delta API.
 
     ``commits`` is empty: a version is in the log before the request that ratifies it is answered.
+
+    Args:
+        record: of the table.
+        snapshot: its newest version.
+        maintenance: what clients may do to a managed table.
     """
     managed = is_catalog_managed(snapshot.protocol)
     schema = json.loads(snapshot.metadata.schema_string)
@@ -55,6 +60,8 @@ def loaded(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
     answer: dict[str, Any] = {"metadata": metadata}
     if managed:
         answer |= {"commits": [], "latest-table-version": snapshot.version}
+        if maintenance:
+            answer["allowed-maintenance-operations"] = list(maintenance)
     return answer
 
 

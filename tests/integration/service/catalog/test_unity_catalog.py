@@ -226,6 +226,13 @@ def guarded(tmp_path_factory):
         yield client
 
 
+EXTERNAL = {
+    "name": "people",
+    "catalog_name": "delvec",
+    "schema_name": "{schema}",
+    "table_type": "EXTERNAL",
+    "storage_location": "{location}",
+}
 NEEDS = {
     "reader": [
         ("GET", "{table}", None),
@@ -244,6 +251,12 @@ NEEDS = {
         ("POST", "{schemas}/staging-tables", {"name": "another"}),
         ("POST", "{schemas}/tables", {"name": "people", "location": "{location}"}),
         ("POST", "{table}/rename", {"new-name": "people"}),
+        ("POST", BASE + "/tables", EXTERNAL),
+        (
+            "POST",
+            "{schemas}/tables",
+            {"name": "people", "location": "{location}", "table-type": "EXTERNAL"},
+        ),
     ],
     "admin": [("DELETE", "{table}", None), ("DELETE", BASE + "/tables/delvec.{schema}.people", None)],
 }
@@ -326,3 +339,74 @@ def test_commits_are_audited(guarded):
     (found,) = [entry for entry in entries["entries"] if entry["transaction-id"] == "audited"]
     assert (found["operation"], found["outcome"]) == ("update_managed_table", "done")
     assert found["version"] >= 1
+
+
+# --- external tables, and changes without a commit -----------------------------------------------------------
+
+
+def test_an_external_table_is_registered_by_both_apis(client, tmp_path):
+    made = client.post("/v1/tables", json={"name": "first", "schema": SCHEMA}).json()
+    client.delete("/v1/tables/first")
+    body = {"name": "outside", "table-type": "EXTERNAL", "location": made["location"]}
+    tables = f"{DELTA}/catalogs/delvec/schemas/sales/tables"
+    answer = client.post(tables, json=body)
+    assert (answer.status_code, answer.json()["metadata"]["table-type"]) == (200, "EXTERNAL"), answer.text
+    assert "commits" not in answer.json()
+    client.delete(f"{tables}/outside")
+    classic = {
+        "name": "outside",
+        "catalog_name": "delvec",
+        "schema_name": "sales",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "storage_location": made["location"],
+        "columns": [],
+    }
+    answer = client.post(f"{BASE}/tables", json=classic)
+    assert (answer.status_code, answer.json()["table_type"]) == (200, "EXTERNAL"), answer.text
+    for change in (
+        {"table_type": "MANAGED"},
+        {"data_source_format": "CSV"},
+        {"name": "x", "storage_location": str(tmp_path / "lake" / "nothing")},
+    ):
+        assert client.post(f"{BASE}/tables", json={**classic, **change}).status_code in (400, 404), change
+    place = {"url": str(tmp_path / "lake" / "new"), "operation": "PATH_CREATE_TABLE"}
+    answer = client.post(f"{BASE}/temporary-path-credentials", json=place)
+    assert (answer.status_code, answer.json()) == (200, {}), answer.text
+    refused = client.post(f"{BASE}/temporary-path-credentials", json={**place, "url": "/etc"})
+    assert refused.status_code == 403
+
+
+def test_an_external_tables_report_changes_nothing(client):
+    made = client.post("/v1/tables", json={"name": "sales.outside", "schema": SCHEMA}).json()
+    body = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": made["id"]}],
+        "updates": [
+            {"action": "update-metadata-snapshot-version", "last-commit-version": 0},
+            {"action": "set-properties", "updates": {"a": "b"}},
+        ],
+    }
+    url = f"{DELTA}/catalogs/delvec/schemas/sales/tables/outside"
+    answer = client.post(url, json=body)
+    assert answer.status_code == 200, answer.text
+    assert "a" not in answer.json()["metadata"]["properties"]
+    assert client.get("/v1/tables/sales.outside/snapshot").json()["version"] == 0
+
+
+def test_a_comment_alone_is_a_commit_of_the_catalog(people, client):
+    requirements = [{"type": "assert-table-uuid", "uuid": people.uuid}]
+    update = {"action": "set-table-comment", "comment": "people"}
+    answer = people.update({"requirements": requirements, "updates": [update]})
+    assert answer.status_code == 200, answer.text
+    assert people.version() == 1
+    assert client.get(f"{BASE}/tables/delvec.sales.people").json()["comment"] == "people"
+
+
+def test_maintenance_by_clients_is_a_setting(tmp_path, people):
+    assert "allowed-maintenance-operations" not in people.load()
+    roots = [str(tmp_path)]
+    with running_service(
+        roots=roots, warehouse=roots[0], catalog_maintenance="DATA_REORGANIZATION"
+    ) as client:
+        table = ManagedTable(client, "others").create()
+        assert table.load()["allowed-maintenance-operations"] == ["DATA_REORGANIZATION"]

@@ -16,7 +16,7 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The part of unitycatalog-spark that delta-spark does not do itself: dropping a table. */
+/** The part of unitycatalog-spark that delta-spark does not do itself: dropping a table, and creating an external one. */
 public class UCProxy implements TableCatalog, SupportsNamespaces {
   private String name;
   private CaseInsensitiveStringMap options;
@@ -32,17 +32,25 @@ public class UCProxy implements TableCatalog, SupportsNamespaces {
     return name;
   }
 
-  @Override
-  public boolean dropTable(Identifier ident) {
-    String full = name + "." + String.join(".", ident.namespace()) + "." + ident.name();
-    URI uri = URI.create(options.get("uri") + "/api/2.1/unity-catalog/tables/" + full);
-    HttpRequest request =
-        HttpRequest.newBuilder(uri).header("Authorization", "Bearer " + options.get("token")).DELETE().build();
+  private HttpRequest.Builder to(String path) {
+    URI uri = URI.create(options.get("uri") + "/api/2.1/unity-catalog/tables" + path);
+    return HttpRequest.newBuilder(uri)
+        .header("Authorization", "Bearer " + options.get("token"))
+        .header("Content-Type", "application/json");
+  }
+
+  private HttpResponse<String> sent(HttpRequest.Builder request) {
     try {
-      return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).statusCode() == 200;
+      return HttpClient.newHttpClient().send(request.build(), HttpResponse.BodyHandlers.ofString());
     } catch (Exception error) {
       throw new RuntimeException(error);
     }
+  }
+
+  @Override
+  public boolean dropTable(Identifier ident) {
+    String full = name + "." + String.join(".", ident.namespace()) + "." + ident.name();
+    return sent(to("/" + full).DELETE()).statusCode() == 200;
   }
 
   @Override
@@ -58,7 +66,14 @@ public class UCProxy implements TableCatalog, SupportsNamespaces {
   @Override
   public Table createTable(
       Identifier ident, StructType schema, Transform[] partitions, Map<String, String> properties) {
-    throw new UnsupportedOperationException("createTable");
+    String body =
+        String.format(
+            "{\"name\":\"%s\",\"catalog_name\":\"%s\",\"schema_name\":\"%s\",\"table_type\":\"EXTERNAL\","
+                + "\"data_source_format\":\"DELTA\",\"columns\":[],\"storage_location\":\"%s\"}",
+            ident.name(), name, String.join(".", ident.namespace()), properties.get(TableCatalog.PROP_LOCATION));
+    HttpResponse<String> answer = sent(to("").POST(HttpRequest.BodyPublishers.ofString(body)));
+    if (answer.statusCode() != 200) throw new RuntimeException(answer.body());
+    return null;
   }
 
   @Override
