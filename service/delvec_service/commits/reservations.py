@@ -10,14 +10,19 @@ Tested in `tests/integration/service/commits/test_multi_table.py`.
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from cachetools import LRUCache
 
 from delvec_errors import CorruptLog, UnsupportedOperation
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import Action
 from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.log.log_segment import commit_name, commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.transaction.reservations import Reservation, reservation_of
+from delvec_kernel.transaction.reservations import OPERATION, Reservation, reservation_of
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.transaction_records import Decision, StagedVersion, TransactionRecords
@@ -31,6 +36,8 @@ __all__ = ["STAGED", "Reservations"]
 STAGED: Final = "_delta_log/_staged_commits"
 _PAUSE_SECONDS: Final = 0.02
 _MOST: Final = 10_000
+_MOST_BYTES: Final = 16 * 1024
+"""A reservation is smaller."""
 
 
 class Reservations:
@@ -75,8 +82,7 @@ class Reservations:
         return reservation
 
     def _read(self, objects: ObjectStore, table: str, version: int) -> Reservation | None:
-        (commit,) = self._loader.commits(objects, table, range(version, version + 1))
-        reservation = reservation_of(commit.actions)
+        reservation = reservation_of(self._actions(objects, table, version))
         if reservation is not None and not self._records.is_here(reservation.warehouse):
             raise UnsupportedOperation(
                 f"Version {version + 1} of table '{table}' is reserved for the transaction {reservation.transaction_id[:128]}, "
@@ -86,6 +92,19 @@ class Reservations:
                 version=version,
             )
         return reservation
+
+    def _actions(self, objects: ObjectStore, table: str, version: int) -> Sequence[Action]:
+        """Return the actions of a version; none if it is too large to be a reservation, which is not read as a whole."""
+        commit = self._loader.cached_commit(objects.location, version)
+        if commit is not None:
+            return commit.actions
+        try:
+            start = objects.get_start(commit_path(version), _MOST_BYTES)
+        except FileNotFoundError:  # a checkpoint has it
+            return ()
+        if len(start) == _MOST_BYTES or OPERATION.encode() not in start:
+            return ()
+        return parse_commit(start, LogFile(table, version, commit_name(version)))
 
     def _publishes(self, objects: ObjectStore, table: str, snapshot: Snapshot) -> bool:
         reservation = self.of(objects, table, snapshot)

@@ -345,6 +345,11 @@ class SnapshotLoader:
                 held.remember(read, cached_commits)
         return [commits_by_version[version] for version in versions]
 
+    def cached_commit(self, location: str, version: int) -> Commit | None:
+        """Return a commit if it is in memory. Does not access storage."""
+        held = self._tables.get(location)
+        return None if held is None else held.commits.get(version)
+
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
         """Drop a snapshot whose files the database has lost; the next :meth:`load` does without them."""
         lost_segment_ids = _lost_segments(snapshot, error)
