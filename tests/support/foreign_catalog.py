@@ -24,7 +24,7 @@ FEATURES = ["catalogManaged", "deletionVectors", "inCommitTimestamp", "v2Checkpo
 class ForeignTable:
     """A managed table, as the catalog has it."""
 
-    def __init__(self, folder, **properties):
+    def __init__(self, folder, *, is_new=True, **properties):
         self.uuid = str(uuid.uuid4())
         self.folder = Path(folder)
         self.location = locations.canonical(str(folder))
@@ -40,6 +40,9 @@ class ForeignTable:
         self.names = {}
         self.allowed = []
         self.updates = []
+        if not is_new:
+            self._take_over()
+            return
         now = time.time_ns() // 1_000_000
         metadata = {
             "id": str(uuid.uuid4()),
@@ -59,6 +62,28 @@ class ForeignTable:
         self._write(
             self.log / f"{0:020}.json",
             [info("CREATE TABLE", now), {"protocol": protocol}, {"metaData": metadata}],
+        )
+
+    def _take_over(self):
+        """Make a table of another project, with its log, one of the catalog."""
+        lines = (self.log / f"{0:020}.json").read_text().splitlines()
+        metadata = next(action["metaData"] for action in map(json.loads, lines) if "metaData" in action)
+        self.properties = metadata["configuration"]
+        self.uuid = self.properties.get("io.unitycatalog.tableId", self.uuid)
+        self.latest = max(self.published())
+
+    def ratify_file(self, path):
+        """Make a staged file the next version."""
+        stamp = json.loads(path.read_text().splitlines()[0])["commitInfo"]["inCommitTimestamp"]
+        size = path.stat().st_size
+        self.ratify(
+            {
+                "version": int(path.name[:20]),
+                "timestamp": stamp,
+                "file-name": path.name,
+                "file-size": size,
+                "file-modification-timestamp": stamp,
+            }
         )
 
     @property

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -161,18 +162,21 @@ class CatalogTable:
             )
         self._accepted(self._ratified(self._catalog.parsed(LoadedTable, answer.body)))
 
-    def uses_credentials(self) -> bool:
+    def uses_credentials(self, *, has_others: bool) -> bool:
         """Open the table's files with the catalog's credentials from now on; return False if it issues none.
 
+        Args:
+            has_others: whether those of the environment will do instead: then only credentials that can write are used.
+
         Raises:
-            CatalogUnavailable: or a sibling: the catalog does not answer.
+            CatalogUnavailable: or a sibling: the catalog does not answer, and there are no others.
         """
         if not self.location.startswith("s3:"):
             return False
         with self._lock:
             if self._credentials is None and time.monotonic() >= self._ask_again:
                 credentials = _Credentials(self._catalog, self._name, self.location)
-                if credentials.are_issued():
+                if credentials.are_issued(has_others=has_others):
                     self._credentials = credentials
                     use_credentials(self.location, credentials)
                 self._ask_again = time.monotonic() + _ASK_AGAIN_SECONDS
@@ -258,10 +262,14 @@ class _Credentials:
         self._lock = threading.Lock()
         self._issued: IssuedCredentials | None = None
 
-    def are_issued(self) -> bool:
-        """Whether the catalog issues any for the table."""
+    def are_issued(self, *, has_others: bool) -> bool:
+        """Whether the catalog issues any for the table; see :meth:`CatalogTable.uses_credentials`."""
         with self._lock:
-            self._issued = self._ask()
+            try:
+                self._issued = self._fitting("READ_WRITE") if has_others else self._ask()
+            except (CatalogUnavailable, PermissionDenied, TableNotFound):
+                if not has_others:
+                    raise
             return self._issued is not None
 
     def __call__(self) -> S3Keys:
@@ -291,10 +299,12 @@ class _Credentials:
             return self._issued
 
     def _ask(self) -> IssuedCredentials | None:
-        try:
-            answer = self._catalog.credentials(self._name, "READ_WRITE")
-        except (PermissionDenied, CatalogUnavailable, TableNotFound):
-            answer = self._catalog.credentials(self._name, "READ")
+        with suppress(PermissionDenied, CatalogUnavailable, TableNotFound):
+            return self._fitting("READ_WRITE")
+        return self._fitting("READ")
+
+    def _fitting(self, operation: str) -> IssuedCredentials | None:
+        answer = self._catalog.credentials(self._name, operation)
         fitting = [
             each
             for each in answer.storage_credentials

@@ -32,6 +32,7 @@ _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.2
 _MOST_PAGES: Final = 1000
 _BUSY: Final = 429
+_NOT_IMPLEMENTED: Final = 501
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _Parsed = TypeVar("_Parsed", bound=BaseModel)
@@ -71,7 +72,8 @@ class CatalogAnswer:
     @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed later."""
-        return self.status <= 0 or self.status == _BUSY or self.status >= httpx.codes.INTERNAL_SERVER_ERROR
+        is_failure = self.status >= httpx.codes.INTERNAL_SERVER_ERROR
+        return self.status <= 0 or self.status == _BUSY or (is_failure and self.status != _NOT_IMPLEMENTED)
 
 
 class UnityCatalog:

@@ -22,6 +22,7 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
 
+_PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
 _MOST_ACTIONS: Final = 40_000
 """For all cached entries; about 60 MB."""
@@ -152,7 +153,8 @@ class CommitLog:
     def publish(self, objects: ObjectStore, version: int, data: bytes) -> bool:
         """Create a version that is this commit's alone to create; as :meth:`create`, for the rest."""
         before = self._loader.known(objects.location)
-        for number in range(objects.put_attempts):
+        # A catalog is asked more thoroughly than that: see ManagedLog.
+        for number in range(1 if objects.is_coordinated else _PUT_ATTEMPTS):
             try:
                 fault_points.reach("before-put")
                 created = objects.commit(version, data, before)

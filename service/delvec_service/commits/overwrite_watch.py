@@ -121,7 +121,7 @@ class OverwriteWatch:
         self, objects: ObjectStore, table: str, commit: OwnCommit, transactions: Sequence[str]
     ) -> None:
         """Record a commit and the transactions in it. Returns at once."""
-        if not self._seconds:
+        if not self._seconds or objects.is_coordinated:  # no writer can replace what a catalog has ratified
             return
         with self._lock:
             self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))

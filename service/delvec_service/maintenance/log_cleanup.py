@@ -99,10 +99,11 @@ def clean_up(
 
 def _old_staged_commits(objects: ObjectStore, now: int) -> list[str]:
     """Return staged commits that nobody can be waiting for: published, or lost to another commit, or abandoned."""
+    unpublished = objects.unpublished()
     return [
         f"{STAGED}/{canonical_relative(found.name)}"
         for found in objects.list_from(STAGED)
-        if found.last_modified_ms < now - _STAGED_MS
+        if found.last_modified_ms < now - _STAGED_MS and found.name not in unpublished
     ]
 
 

@@ -63,7 +63,7 @@ class ManagedLog(ObjectStore):
     """
 
     is_local = False  # a version appears as a whole, and may appear after its writer gave up
-    put_attempts = 1
+    is_coordinated = True
 
     def __init__(self, coordinator: CommitCoordinator, location: str, **options: Any) -> None:
         super().__init__(location, **options)
@@ -77,6 +77,10 @@ class ManagedLog(ObjectStore):
     def allows(self, maintenance: Maintenance) -> bool:
         """Whether the catalog leaves this to its clients."""
         return maintenance in self._coordinator.known().allowed
+
+    def unpublished(self) -> frozenset[str]:
+        """Return the names of staged commits that are versions. Raises as :meth:`publish`."""
+        return frozenset(commit.file_name for commit in self._coordinator.latest().commits.values())
 
     # --- reading ------------------------------------------------------------------------------------------
 

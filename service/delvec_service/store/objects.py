@@ -62,10 +62,10 @@ class ObjectStore:
     Paths are spelled as in the log: URL-encoded, relative to the location or absolute.
 
     Attributes:
-        put_attempts: how often creating a version may be tried again after storage failed.
+        is_coordinated: whether another catalog decides on commits, and not the log.
     """
 
-    put_attempts = 4
+    is_coordinated = False
 
     def __init__(
         self,
@@ -102,6 +102,10 @@ class ObjectStore:
     def allows(self, maintenance: Maintenance) -> bool:  # noqa: ARG002
         """Whether whoever decides on commits leaves this kind of maintenance to Delvec."""
         return True
+
+    def unpublished(self) -> frozenset[str]:
+        """Return the names of staged commits that are versions, and that the log may lack."""
+        return frozenset()
 
     def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
         """Return the files directly in the directory ``prefix`` whose names sort after ``start_after``.

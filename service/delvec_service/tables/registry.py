@@ -39,7 +39,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.dropped_tables import DroppedTables
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
-from delvec_service.store.registry import Registry, TableRecord
+from delvec_service.store.registry import Registry, TableRecord, not_found
 from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.tables.places import EVERYBODY, Holder, Places, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
@@ -169,7 +169,8 @@ class Tables:
             return None
         table = self._catalogs.table(record.name, record.location)
         allowed = roots or (Roots(self._shared) if self._shared else None)
-        if not table.uses_credentials() and (allowed is None or not allowed.allows(record.location)):
+        is_inside = allowed is not None and allowed.allows(record.location)
+        if not table.uses_credentials(has_others=is_inside) and not is_inside:
             raise LocationNotAllowed(
                 f"The catalog of table '{record.name}' says that it is at {record.location}, which is in none of the roots, "
                 "and issues no credentials for it. Add the place to roots= of connect(), or to DELVEC_ROOTS.",
@@ -295,7 +296,7 @@ class Tables:
             AmbiguousTable: several tables match the name.
         """
         if self.catalog_of(name_or_id) is not None:
-            return self._in_catalog(name_or_id)
+            return self._in_catalog(name_or_id, holder)
         records = self._registry.called(name_or_id)
         if any(record.is_named or record.id == name_or_id for record in records):
             return records[0]
@@ -305,19 +306,22 @@ class Tables:
             records = [*records, self._registry.add(place, None, name_or_id)[0]]
         return self._registry.only(name_or_id, records, _seen_by(holder))
 
-    def _in_catalog(self, name: str) -> TableRecord:
+    def _in_catalog(self, name: str, holder: Holder) -> TableRecord:
         """Return the table that another catalog has under a name now.
 
         It is registered, so that its id is known as those of all others. A catalog cannot take over a table of the
         service, or of another catalog.
 
         Raises:
-            TableNotFound: the catalog has none.
+            TableNotFound: the catalog has none, or the holder may not see it.
             LocationNotAllowed: its place is another table's, or outside the roots of the name.
         """
+        called = self._registry.called(name)
+        if not holder.sees(called[0].id if called else "", name):
+            raise not_found(name)
         location = self.roots.of(name).canonical(self._catalogs.load(name).location)
         record = self._registry.at(location)
-        for other in self._registry.called(name):
+        for other in called:
             if other.location != location:  # dropped since, or renamed
                 self._registry.remove(other.id)
                 self._opened.pop(other.id, None)

@@ -69,3 +69,15 @@ def location(corpus_table, tmp_path):
         for file in (copy / "_delta_log").glob("*.json"):
             file.write_text(file.read_text().replace(corpus_table.entry["prepare"]["token"], folder))
     return copy
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """``copied(id)`` copies a table of the corpus, and returns its folder."""
+
+    def copy(name):
+        if not (CORPUS / name).exists():
+            pytest.skip(f"no corpus at {CORPUS}: set DELVEC_CORPUS to its folder")
+        return shutil.copytree(CORPUS / name, tmp_path / "lake" / name)
+
+    return copy

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.support.foreign_catalog import TOKEN, ForeignTable, foreign_catalog
 
 import delvec
 
@@ -89,3 +90,28 @@ def test_corpus_table(lake, engine, corpus_table, location, record_property):
                 table.to_arrow(version=int(version))
         else:
             assert table.to_arrow(version=int(version)).num_rows == counts["rows"], version
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "latest"),
+    [
+        ("kernel-bench__basic_catalog_managed", 5, 1),
+        ("kernel-rs-uc__catalog_managed_0", 0, 0),
+        ("kernel-rs-uc__catalog_managed_0", 100, 1),
+        ("kernel-rs-uc__catalog_managed_0", 200, 2),
+    ],
+)
+def test_a_table_of_a_catalog_is_read_through_it(copied, tmp_path, name, rows, latest):
+    """Staged commits are versions if the catalog says so, and are not if it does not."""
+    with foreign_catalog() as (server, url):
+        theirs = server.tables["main.corpus.table"] = ForeignTable(copied(name), is_new=False)
+        for path in sorted((theirs.log / "_staged_commits").iterdir()):
+            if theirs.latest < int(path.name[:20]) <= latest:
+                theirs.ratify_file(path)
+        database = f"sqlite:///{tmp_path / 'store.db'}"
+        with delvec.connect(
+            catalog=url, token=TOKEN, roots=[theirs.folder.parent], database_url=database
+        ) as lake:
+            table = lake.table("main.corpus.table")
+            assert table.version() == latest
+            assert table.to_arrow().num_rows == rows

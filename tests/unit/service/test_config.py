@@ -124,3 +124,35 @@ def test_a_bad_value_of_a_setting_names_its_variable(monkeypatch):
 
     (line,) = invalid_settings(caught.value)
     assert line.startswith("DELVEC_LOG_MAINTENANCE: ")
+
+
+def test_other_catalogs_come_from_the_environment_and_their_tokens_are_not_shown(monkeypatch):
+    monkeypatch.setenv("DELVEC_CATALOGS", '{"main": {"url": "https://uc", "token": "a-secret\\n"}}')
+
+    settings = Settings()
+
+    assert settings.catalogs["main"].url == "https://uc"
+    assert settings.catalogs["main"].token.get_secret_value() == "a-secret"
+    assert "a-secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "main",
+        "[]",
+        '{"a.b": {"url": "https://uc"}}',
+        '{"main": {"token": "a-secret"}}',
+        '{"main": {"url": "https://uc", "token": "a-secret in parts"}}',
+        '{"main": {"url": "https://uc", "tokn": "a-secret"}}',
+    ],
+)
+def test_a_wrong_catalog_is_named_without_its_token(monkeypatch, text):
+    monkeypatch.setenv("DELVEC_CATALOGS", text)
+
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+
+    [problem] = invalid_settings(caught.value)
+    assert problem.startswith("DELVEC_CATALOGS: ")
+    assert "a-secret" not in f"{problem} {caught.value}"

@@ -153,7 +153,12 @@ def test_a_service_uses_a_catalog_with_its_own_token_and_its_own_roles(server, t
         theirs_only = {"Authorization": f"Bearer {reader}"}
         url = "/v1/tables/uc.sales.people"
         assert client.get(url, headers=theirs_only).status_code == 404
-        client.post("/v1/grants", json={"principal": "reader", "role": "reader", "on": "uc.*"})
+        grant = {"grantee": "reader", "role": "reader", "namespace": "uc.sales"}
+        assert client.post("/v1/grants", json=grant).status_code == 200
+        assert client.get(url, headers=theirs_only).status_code == 200
+        assert (
+            client.post(f"{url}/delete", json={"predicate": "true"}, headers=theirs_only).status_code == 403
+        )
         # What the service serves as a catalog are its own tables.
         ours = "/api/2.1/unity-catalog"
         assert (
