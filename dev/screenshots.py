@@ -1,6 +1,6 @@
 """Take the screenshots in ``docs/images`` of a service with various tables, in a real Chromium.
 
-``python dev/screenshots.py`` writes them; with a folder as argument, every page is written there instead, at three widths, dark and
+``python dev/screenshots.py`` writes them; with a folder as argument, every page is written there instead, at two widths, dark and
 light, for review. Needs Chromium on the path.
 """
 
@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,11 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import delvec
+from delvec_contract import HealthSample
 from delvec_service.app import create_app
 from delvec_service.config import Settings
+from delvec_service.store.database import Database
+from delvec_service.store.models import CommitIntervalRow, HealthSampleRow, TableRow
 
 _IMAGES: Final = Path(__file__).parent.parent / "docs" / "images"
 _NAMES: Final = (
@@ -38,7 +42,35 @@ _BUSY: Final = "sales.orders"
 _COUNTRIES: Final = ("NZ", "FR", "DE", "JP", "BR", "KE")
 _ROWS: Final = 4000
 _PATIENCE_MS: Final = 300_000
-_WIDTHS: Final = (1440, 768, 360)
+_WIDTHS: Final = (1280, 400)
+_MADE_UP: Final = 1001
+_NAMESPACES: Final = (
+    "web",
+    "sales",
+    "crm",
+    "hr",
+    "finance",
+    "logistics.eu",
+    "logistics.us",
+    "ml.features",
+    "raw",
+)
+_NEEDS: Final = {"OPTIMIZE": 0.6, "PURGE": 0.8, "CHECKPOINT": 0.9, "CHECK": 0.998}
+_TABLE: Final = f"/dashboard/tables/{_BUSY}"
+_PAGES: Final = {
+    "fleet": "/",
+    "tables": "/dashboard/tables",
+    "advice": _TABLE,
+    **{
+        tab: f"{_TABLE}/{tab}" for tab in ("files", "trends", "maintenance", "history", "conflicts", "schema")
+    },
+    **{
+        f"all-{page}": f"/dashboard/{page}"
+        for page in ("maintenance", "policies", "conflicts", "access", "audit", "sign-in")
+    },
+    "policy": "/dashboard/policies/compact",
+    "policy-plan": "/dashboard/policies/purge/plan",
+}
 
 
 @contextmanager
@@ -120,18 +152,56 @@ def _race(table: Any) -> None:
             other.delete_rows({path: list(range(10, 40))})
 
 
+def _fill_fleet(folder: Path) -> None:
+    """Register tables whose samples are made up, so that there are as many as somebody on call has."""
+    rng, now = random.Random(3), datetime.now(UTC)  # noqa: S311 - the same pictures each time
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    database = Database(f"sqlite:///{folder / 'store.db'}")
+    with database.write() as session:
+        for number in range(_MADE_UP):
+            id_, name = f"{number:036}", f"{rng.choice(_NAMESPACES)}.t_{number:04}"
+            created = now - timedelta(days=60)
+            row = {"id": id_, "catalog": "", "name": name, "folder_name": id_, "created_at": created}
+            session.add(TableRow(location=f"file:///data/{number}", **row))
+            size, need = rng.lognormvariate(22, 2.5), rng.random()
+            actions = [one for one, least in _NEEDS.items() if need > least]
+            for version in range(10):
+                deleted = size * need**2 * version / 20
+                sample: dict[str, Any] = dict.fromkeys(HealthSample.model_fields, 1)
+                sample |= {
+                    "version": version,
+                    "sampled_at": now - timedelta(days=3 * (9 - version), hours=need),
+                }
+                sample |= {
+                    "size_in_bytes": int(size),
+                    "deleted_bytes": int(deleted),
+                    "deleted_ratio": deleted / size,
+                }
+                sample |= {"num_files": int(size / 5e7) + 1, "small_files": int(30 * need)}
+                sample |= {"num_physical_rows": int(size / 100), "num_deleted_rows": int(deleted / 100)}
+                sample |= {"score": 100 - 60 * need**2 * version / 9, "actions": ",".join(actions)}
+                sample |= {"gain_bytes": int(deleted), "cost_bytes": 3 * int(deleted)}
+                sample |= {"scan_debt_seconds": deleted / 1e8 + need}
+                session.add(HealthSampleRow(table_id=id_, metadata_id="m", **sample))
+            for ago in range(24):
+                counts = {"commits": rng.randrange(9), "rebased": 1, "rows_saved": 9}
+                counts |= {"conflicts": int(rng.random() < 0.05)}  # noqa: PLR2004
+                since = hour - timedelta(hours=ago)
+                session.add(CommitIntervalRow(table_id=id_, since=since, seconds=3600, **counts))
+    database.close()
+
+
 def _open(page: Page, url: str) -> None:
     page.goto(url)
     page.wait_for_timeout(400)  # for the plots
-    # Hide the list of sections, which would cover parts, and the location, which depends on the machine.
+    # Hide the location, which depends on the machine.
     page.evaluate(
-        """for (const one of document.querySelectorAll('.sections')) one.style.position = 'static';
-        for (const one of document.querySelectorAll('.where')) one.textContent = 'file:///data/sales.db/orders';"""
+        "for (const one of document.querySelectorAll('.where')) one.textContent = 'file:///data/sales.db/orders'"
     )
 
 
-def _page(browser: Browser, **options: Any) -> Page:
-    page = browser.new_page(**options)
+def _page(browser: Browser, width: int, height: int, scheme: Any) -> Page:
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.set_default_timeout(_PATIENCE_MS)
     return page
 
@@ -139,30 +209,34 @@ def _page(browser: Browser, **options: Any) -> Page:
 def _pictures(browser: Browser, address: str) -> None:
     """Write the screenshots for the documentation."""
     table = f"{address}/dashboard/tables/{_BUSY}"
-    size = {"width": 1200, "height": 800}
-    page = _page(browser, viewport=size, color_scheme="light")
-    _open(page, address)
-    page.screenshot(
-        path=_IMAGES / "dashboard-tables.png", clip={"x": 0, "y": 0, "width": 1200, "height": 520}
-    )
-    _open(page, table)
-    page.locator(".advice summary").first.click()
-    page.set_viewport_size({"width": 1200, "height": 1250})
+    page = _page(browser, 1200, 800, "light")
+    for name, path, height in (
+        ("fleet", "/", 1000),
+        ("tables", "/dashboard/tables", 560),
+        ("policies", "/dashboard/policies/compact", 640),
+    ):
+        page.set_viewport_size({"width": 1200, "height": height})
+        _open(page, address + path)
+        page.screenshot(path=_IMAGES / f"dashboard-{name}.png")
+    page.set_viewport_size({"width": 1200, "height": 680})
+    _open(page, f"{address}/dashboard/tables/{_NAMES[0]}")
     page.screenshot(path=_IMAGES / "dashboard-table.png")
+    page.set_viewport_size({"width": 1200, "height": 1050})
+    _open(page, f"{table}/maintenance")
     page.get_by_role("link", name="What would run now").click()
     page.wait_for_selector("#plan table")
     page.select_option("#action", "purge-dry-run")
     page.locator("form.run button").click()
     page.wait_for_selector("#result .result")
-    page.locator("#maintenance").screenshot(path=_IMAGES / "dashboard-maintenance.png")
+    page.screenshot(path=_IMAGES / "dashboard-maintenance.png")
     page.close()
-    page = _page(browser, viewport=size, color_scheme="dark")
-    _open(page, table)
+    page = _page(browser, 1200, 800, "dark")
+    _open(page, f"{table}/conflicts")
     page.locator(".conflicts summary").first.click()
-    page.locator("#commits").screenshot(path=_IMAGES / "dashboard-conflicts.png")
+    page.screenshot(path=_IMAGES / "dashboard-conflicts.png")
     page.close()
-    page = _page(browser, viewport={"width": 360, "height": 740}, color_scheme="light")
-    _open(page, table)
+    page = _page(browser, 400, 800, "light")
+    _open(page, address)
     page.screenshot(path=_IMAGES / "dashboard-phone.png")
     page.close()
 
@@ -171,8 +245,8 @@ def _audit(browser: Browser, address: str, folder: Path) -> None:
     """Write every page at each width, dark and light."""
     for width in _WIDTHS:
         for scheme in ("light", "dark"):
-            page = _page(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
-            for name, path in (("tables", "/"), ("table", f"/dashboard/tables/{_BUSY}")):
+            page = _page(browser, width, 900, scheme)
+            for name, path in _PAGES.items():
                 _open(page, address + path)
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
             page.close()
@@ -183,6 +257,7 @@ def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as given, _serving(Path(given)) as address:
         _fill(address)
+        _fill_fleet(Path(given))
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             if len(sys.argv) > 1:

@@ -19,16 +19,18 @@ EVENT_TYPES: Final = get_args(EventType)
 class CloudEvent(Answer):
     """Something that happened to a table."""
 
-    specversion: Literal["1.0"] = "1.0"
+    specversion: Literal["1.0"] = Field(default="1.0", description="The version of CloudEvents.")
     id: str = Field(description="The same whenever this event is sent.")
     source: str = Field(description="The table: `/v1/tables/<id>`.")
-    type: EventType
+    type: EventType = Field(description="What happened.")
     subject: str = Field(description="The table's name.")
     time: datetime = Field(description="When it happened.")
     sequence: str = Field(
         description="A cursor: of two events the one that was recorded later has the greater one."
     )
-    datacontenttype: Literal["application/json"] = "application/json"
+    datacontenttype: Literal["application/json"] = Field(
+        default="application/json", description="The format of `data`."
+    )
     data: dict[str, Any] = Field(
         description="Of a commit: the columns of its history. Of a conflict: its record. Of maintenance: the run. Of "
         "health: `version`, `score`, `actions`, and the same before."
@@ -38,6 +40,6 @@ class CloudEvent(Answer):
 class EventsResponse(Answer):
     """Events in the order in which they were recorded."""
 
-    events: list[CloudEvent]
+    events: list[CloudEvent] = Field(description="The oldest first.")
     cursor: str = Field(description="Send it to get the events that follow these.")
     complete: bool = Field(description="False if events after the cursor that was sent have expired.")

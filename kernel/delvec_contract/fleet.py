@@ -24,7 +24,7 @@ __all__ = [
 
 
 class FleetTotals(Answer):
-    """Sums over the newest samples of some tables, and the outcomes of commits to them in the last 24 hours."""
+    """Sums over the newest samples of some tables, and the outcomes of commits to them in this hour and the 23 before it."""
 
     namespace: str = Field(
         description="The part of the names before the last dot; empty for names without one."
@@ -79,7 +79,7 @@ class FleetResponse(Answer):
     namespaces: list[FleetTotals] = Field(description="By namespace, the greatest scan debt first.")
     damaged: list[DamagedTable] = Field(description="The damaged tables by name, at most 100.")
     intervals: list[CommitInterval] = Field(
-        description="Outcomes of commits in each of the last 24 hours, oldest first."
+        description="Outcomes of commits in this hour and each of the 23 before it, oldest first."
     )
     points: list[FleetPoint] = Field(
         description="Every other midnight (UTC) of the last 30 days, up to ten minutes old, and now; oldest first."
@@ -96,7 +96,7 @@ class FleetTask(MaintenanceTask):
 class FleetTasksResponse(Answer):
     """Tasks of all tables, the running ones first, then newest first."""
 
-    tasks: list[FleetTask]
+    tasks: list[FleetTask] = Field(description="At the most as many as were asked for.")
 
 
 class FleetConflict(CommitConflict):

@@ -20,6 +20,7 @@ from delvec_errors import (
     AmbiguousTable,
     AtomicCreateUnsupported,
     BadRequest,
+    CatalogUnavailable,
     CommitOutcomeUnknown,
     CommitOverwritten,
     ConcurrentAppend,
@@ -105,6 +106,7 @@ CONFLICTS = (
 """Further errors of every route that commits rows or files."""
 
 SNAPSHOT = (
+    CatalogUnavailable,
     NotADeltaTable,
     VersionNotFound,
     CorruptLog,

@@ -85,7 +85,10 @@ def steps(recommendations: Sequence[Mapping[str, Any]]) -> list[Step]:
         found = by_action[action]
         left -= sum(one["points"] for one in found)
         note = _NOTES.get(action, "") if plan else ""
-        plan.append(Step(action, _TITLES[action], found, max(0.0, 100.0 - left), note))
+        title = _TITLES[action]
+        if action == "OPTIMIZE" and {one["action"] for one in found} > {action}:
+            title += " and files with deleted rows"
+        plan.append(Step(action, title, found, max(0.0, 100.0 - left), note))
     return plan
 
 

@@ -21,8 +21,8 @@ _COMMIT_CHARTS: Final = (
     ("Rows saved by rebasing", ("rows-saved",), ("rows",)),
 )
 _FLEET_CHARTS: Final = (
-    ("Scan debt", "seconds", "seconds", "scan-debt-seconds"),
-    ("Bytes read in vain", "bytes", "deleted", "deleted-bytes"),
+    ("Scan debt", "seconds", "all tables", "scan-debt-seconds"),
+    ("Bytes read in vain", "bytes", "all tables", "deleted-bytes"),
     ("Size", "bytes", "all tables", "size-in-bytes"),
 )
 _MOST_BARS: Final = 24 * 31

@@ -10,6 +10,7 @@ from typing import Final
 from starlette.responses import Response
 
 from delvec_service.dashboard.charts import fleet_charts
+from delvec_service.dashboard.formats import instant
 from delvec_service.dashboard.upcoming import upcoming
 from delvec_service.dashboard.visit import Visit
 
@@ -34,6 +35,8 @@ async def show(visit: Visit) -> Response:
         "fleet.html",
         fleet=fleet,
         totals=fleet["totals"],
+        since=fleet["intervals"][0]["since"],
+        hours=(instant(fleet["as-of"]) - instant(fleet["intervals"][0]["since"])) / timedelta(hours=1),
         namespaces=fleet["namespaces"][:_NAMESPACES],
         upcoming=upcoming(neediest["tables"], policies["policies"]),
         tasks=tasks["tasks"],

@@ -14,6 +14,13 @@ __all__ = ["FILTERS", "age", "columns", "count", "counted", "instant", "measured
 
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
+_POLICIES: Final = {
+    "system.data-compaction": "Compaction",
+    "system.dv-purge": "Purge",
+    "system.dv-compaction": "Compaction of deletion vectors",
+    "system.checkpoint": "Checkpoint",
+    "system.vacuum": "VACUUM",
+}
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -87,8 +94,8 @@ def band(score: float | None) -> str:
 
 
 def title(name: str) -> str:
-    """Return a name of the service, such as ``grant_role`` or ``not-due``, in words."""
-    return name.removeprefix("system.").replace("_", " ").replace("-", " ").capitalize()
+    """Return a name of the service, such as ``grant_role`` or ``system.vacuum``, in words."""
+    return _POLICIES.get(name) or name.replace("_", " ").replace("-", " ").capitalize()
 
 
 def instant(value: str | float) -> datetime:
@@ -108,6 +115,7 @@ FILTERS: Final = {
     "span": span,
     "age": age,
     "title": title,
+    "clock": lambda value: f"{instant(value):%H:%M} UTC",
     "iso": lambda value: f"{instant(value):%Y-%m-%dT%H:%M:%SZ}",
     "band": band,
     "whole": whole,

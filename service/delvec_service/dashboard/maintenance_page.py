@@ -63,6 +63,7 @@ async def conflicts(visit: Visit) -> Response:
         "conflicts.html",
         conflicts=answer["conflicts"],
         totals=fleet["totals"],
+        since=fleet["intervals"][0]["since"],
         worst=[one for one in worst if one["conflicts"]],
         charts=plots,
     )

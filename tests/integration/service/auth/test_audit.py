@@ -14,7 +14,7 @@ from delvec_service.auth.rules import RULES
 from delvec_service.store.audit import AuditRecord, AuditStore
 
 ADMIN = "the-configured-token"
-READING = {"plan_scan", "plan_of_changes", "plan_of_additions"}
+READING = {"plan_scan", "plan_of_changes", "plan_of_additions", "get_snapshots"}
 """Read-only requests that are POST because they have a body."""
 
 

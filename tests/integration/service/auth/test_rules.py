@@ -67,6 +67,9 @@ OF_BODIES = {
 OF_SERVICE = {"metrics", "list_audit", "list_tokens", "create_token", "revoke_token"}
 LISTS = {
     "find_transaction",
+    "get_fleet",
+    "list_conflicts",
+    "list_maintenance_tasks",
     "list_tables",
     "list_dropped_tables",
     "list_health",

@@ -502,7 +502,7 @@ def test_a_commit_that_always_comes_second_gives_up(filled, monkeypatch, error):
         return False
 
     commits = filled.client.service.commits
-    monkeypatch.setattr(commits._loop, "_attempts", 5)
+    monkeypatch.setattr(commits.loop, "_attempts", 5)
     monkeypatch.setattr(ObjectStore, "put_if_absent", overtaken)
 
     answer = filled.append(filled.write_file("c.parquet", [1]))
@@ -606,4 +606,4 @@ def test_a_killed_service_leaves_a_table_and_ledgered_files(filled, tmp_path, me
 
 def test_attempts_are_a_setting(running):
     with running(commit_attempts=3) as client:
-        assert client.service.commits._loop._attempts == 3
+        assert client.service.commits.loop._attempts == 3

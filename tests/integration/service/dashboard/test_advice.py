@@ -28,6 +28,7 @@ def test_what_one_command_mends_is_one_step():
     assert [one.action for one in plan] == ["OPTIMIZE", "CHECKPOINT", "VACUUM"]
     assert [one["action"] for one in plan[0].findings] == ["OPTIMIZE", "PURGE"]
     assert plan[0].main["action"] == "OPTIMIZE"
+    assert plan[0].title == "Rewrite small files and files with deleted rows"
     assert (plan[0].gain_bytes, plan[0].gain_files) == (120, 9)  # of the same files, and so not added
     assert [one.score_after for one in plan] == [95.0, 100.0, 100.0]
     assert plan[1].note

@@ -48,6 +48,6 @@ def test_plots_of_the_fleet_are_told_in_words():
 
     words = [one["words"] for one in fleet_charts({"points": points, "intervals": [hour]})]
 
-    assert words[0] == "Scan debt. seconds: from 1 min to 1 min, at most 1 min."
+    assert words[0] == "Scan debt. all tables: from 1 min to 1 min, at most 1 min."
     assert words[-1] == "Conflicts per hour. conflicts: 1 in total."
     assert len(fleet_charts({"points": points[:1], "intervals": [hour]})) == 2
