@@ -171,6 +171,7 @@ TAGS: Final[Mapping[str, str]] = {
     "maintenance": "Checkpoints, VACUUM, RESTORE, manifests, checks and repairs.",
     "deletion vectors": "Reserve places for deletion vectors that engines write themselves.",
     "policies": "Maintenance policies, leases and runs.",
+    "events": "What happens to tables, as CloudEvents.",
     "access": "Tokens, roles and the audit log.",
     "probes": "Liveness and readiness.",
     "config": "What the service supports.",

@@ -68,8 +68,9 @@ OF_SERVICE = {"metrics", "list_audit", "list_tokens", "create_token", "revoke_to
 LISTS = {
     "find_transaction",
     "get_fleet",
+    "list_all_conflicts",
     "list_conflicts",
-    "list_maintenance_tasks",
+    "list_all_tasks",
     "list_tables",
     "list_dropped_tables",
     "list_health",
