@@ -43,7 +43,6 @@ from delvec_storage import files as storage
 __all__ = [
     "check_adds",
     "check_files",
-    "check_in_storage",
     "check_repacking",
     "check_statistics",
     "check_table",
@@ -189,15 +188,6 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
     sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
-    check_in_storage(table, sizes, max_age_seconds)
-
-
-def check_in_storage(table: OpenTable, sizes: Mapping[str, int | None], max_age_seconds: float) -> None:
-    """Reject new files, by path as in the log, that storage does not have with these sizes; None: any size.
-
-    Raises:
-        FileNotInStorage: or a sibling, see :func:`check_files`.
-    """
     now = time.time_ns() // 1_000_000
     oldest = now - max_age_seconds * 1000
     check_new_files(table, sizes)

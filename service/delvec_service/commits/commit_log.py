@@ -10,7 +10,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from delvec_errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
+from delvec_errors import AtomicCreateUnsupported, CommitOutcomeUnknown, RequestTooLarge, StorageError
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.transaction.conflict_checker import WinningCommit
@@ -39,6 +39,16 @@ class AmbiguousPutError(Exception):
         super().__init__(version)
         self.version = version
         self.failure = failure
+
+    def outcome(self, table: OpenTable, key: str) -> CommitOutcomeUnknown:
+        """Return the error for the transaction that was to be in the version."""
+        return CommitOutcomeUnknown(
+            f"Storage failed while version {self.version} of table '{table.name}' was being created: "
+            f"{self.failure.message} Send the same request again, or look for transaction {key} in the table's history.",
+            table=table.name,
+            version=self.version,
+            transaction_id=key,
+        )
 
 
 @dataclass(frozen=True, eq=False)

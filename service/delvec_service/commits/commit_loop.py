@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from delvec_errors import (
-    CommitOutcomeUnknown,
     ConcurrentWrite,
     DelvecError,
 )
@@ -163,7 +162,7 @@ class CommitLoop:
             self._attempt_all(run)
         except AmbiguousPutError as error:
             for member in run.waiting:
-                member.error = _unknown(table, member, error)
+                member.error = error.outcome(table, member.key)
         except DelvecError as error:
             for member in run.waiting:
                 member.error = error
@@ -374,15 +373,4 @@ def _overtaken(table: OpenTable, member: PendingCommit, attempts: int) -> Concur
         f"{member.changes.read_version} lost the race. Try again.",
         table=table.name,
         version=member.changes.read_version,
-    )
-
-
-def _unknown(table: OpenTable, member: PendingCommit, error: AmbiguousPutError) -> CommitOutcomeUnknown:
-    return CommitOutcomeUnknown(
-        f"Storage failed while version {error.version} of table '{table.name}' was being created: "
-        f"{error.failure.message} Send the same request again, or look for transaction {member.key} in the table's "
-        "history.",
-        table=table.name,
-        version=error.version,
-        transaction_id=member.key,
     )

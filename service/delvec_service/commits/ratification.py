@@ -223,13 +223,7 @@ class Ratification:
         try:
             return self._log.create(table, commit.version, data)
         except AmbiguousPutError as error:
-            raise CommitOutcomeUnknown(
-                f"Storage failed while version {error.version} of table '{table.name}' was being created: "
-                f"{error.failure.message} Send the same request again.",
-                table=table.name,
-                version=error.version,
-                transaction_id=commit.key,
-            ) from error
+            raise error.outcome(table, commit.key) from error
 
     def _published(
         self, table: OpenTable, commit: StagedCommit, member: PendingCommit, data: bytes, before: Snapshot
