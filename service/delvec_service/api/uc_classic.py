@@ -14,13 +14,19 @@ from delvec_contract.unity_catalog import (
     PathCredentialsRequest,
     TemporaryCredentialsRequest,
 )
-from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound, UnsupportedOperation
+from delvec_errors import (
+    CredentialVendingUnsupported,
+    DelvecError,
+    NamespaceNotFound,
+    TableNotFound,
+    UnsupportedOperation,
+)
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
-from delvec_service.api.uc_delta import names, register_external, storage_credentials
+from delvec_service.api.uc_delta import names, register_external, table_credentials
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
@@ -168,7 +174,12 @@ def vend_path_credentials(
     """Return none for a local place that the caller may use; on object stores refuse: there is no table to confine them to."""
     names.access.require_place(service.tables, body.url, None)
     location = service.tables.within_roots(body.url, None)
-    storage_credentials(service, names, location, "READ_WRITE")
+    if not location.startswith("file:"):
+        raise CredentialVendingUnsupported(
+            f"No credentials are issued for {location}: it is not a table yet, and its clients write the log themselves. Give the "
+            "engine its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
+            location=location,
+        )
     return {}
 
 
@@ -180,7 +191,7 @@ def vend_temporary_credentials(
     opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")
     bind_log_context(change=body.operation)
     service.tables.places.check_table(opened.record, names.access)
-    issued = storage_credentials(service, names, opened.location, body.operation)
+    issued = table_credentials(service, names, opened, body.operation)
     if not issued:
         return {}
     config = issued[0]["config"]

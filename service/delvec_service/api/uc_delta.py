@@ -6,6 +6,7 @@ not list these routes.
 Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
+import json
 import uuid
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -32,6 +33,7 @@ from delvec_errors import (
 )
 from delvec_kernel.alter_table.changes import SetComment
 from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.locations import table_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_service.alter_table.alter import alter
@@ -42,13 +44,15 @@ from delvec_service.api.routes import Route
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.staging import staging_answer
 from delvec_service.catalog.table_answers import etag, loaded
+from delvec_service.commits.idempotency import request_hash
 from delvec_service.commits.ratification import StagedFile
+from delvec_service.credentials.vending import Use
 from delvec_service.logs import bind_log_context
 from delvec_service.operations import drop, register
 from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["PREFIX", "names", "register_external", "routers", "storage_credentials"]
+__all__ = ["PREFIX", "names", "register_external", "routers", "storage_credentials", "table_credentials"]
 
 PREFIX: Final = f"{UNITY_CATALOG}/delta/v1"
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
@@ -62,6 +66,7 @@ _ENDPOINTS: Final = [
     f"GET /v1{_TABLE}/credentials",
     f"POST /v1{_TABLE}/metrics",
 ]
+_LOCAL: Final = ("file:", "memory:")
 _COMMENT: Final = "set-table-comment"
 _FROM_THE_LOG: Final = frozenset(
     {
@@ -136,16 +141,42 @@ def stage_managed_table(
     """Return a place for a new table, and what its version 0 must have."""
     name = _new_name(names, catalog, schema, body.name)
     location = service.staging.place(name)
-    return staging_answer(location, storage_credentials(service, names, location, "READ_WRITE", lenient=True))
+    service.answers.keep(
+        _staged_key(table_id(location)), _whose(names), 200, json.dumps([name, location]).encode()
+    )
+    try:
+        issued = storage_credentials(service, names, location, "CREATE")
+    except CredentialVendingUnsupported:
+        issued = []  # the client may have its own
+    return staging_answer(location, issued)
 
 
 @_reading.get("/staging-tables/{staging}/credentials")
-def get_staging_credentials(names: _Names, staging: _Part) -> dict[str, Any]:
-    """Refuse: the service keeps nothing of a staging table, and its answer had the credentials."""
+def get_staging_credentials(names: _Names, service: ServiceState, staging: _Part) -> dict[str, Any]:
+    """Renew the credentials for a place of a new table, for who requested it, until the table is created."""
     names.access.is_decided = True
-    raise CredentialVendingUnsupported(
-        f"Credentials for the staging table {staging[:64]} cannot be renewed; request a staging table again."
-    )
+    stored = service.answers.find(_staged_key(staging[:64]), _whose(names))
+    if stored is None:
+        raise TableNotFound(
+            f"No staging table has the id {staging[:64]}, or it was requested too long ago; request one again."
+        )
+    name, location = json.loads(stored.body)
+    names.access.require_name(name, "maintainer")
+    bind_log_context(table=name)
+    if service.tables.at(location) is not None:
+        raise TableAlreadyExists(
+            f"Table '{name}' is created; request the credentials of the table.", table=name
+        )
+    return {"storage-credentials": storage_credentials(service, names, location, "CREATE")}
+
+
+def _staged_key(identifier: str) -> str:
+    """Return the key of a staging table among the stored answers: with a space, which no client's key has."""
+    return f"staging {identifier}"
+
+
+def _whose(names: CatalogNames) -> str:
+    return request_hash("staging", names.access.name)
 
 
 @_commits.post(f"{_SCHEMA}/tables")
@@ -262,7 +293,7 @@ def vend_managed_credentials(
     opened = names.open(catalog, schema, table, "writer" if operation == "READ_WRITE" else "reader")
     bind_log_context(change=operation)
     service.tables.places.check_table(opened.record, names.access)
-    return {"storage-credentials": storage_credentials(service, names, opened.location, operation)}
+    return {"storage-credentials": table_credentials(service, names, opened, operation)}
 
 
 @_reading.post(f"{_TABLE}/metrics", status_code=status.HTTP_204_NO_CONTENT)
@@ -282,36 +313,41 @@ def register_external(service: Service, names: CatalogNames, name: str, location
     return service.tables.open(register(service, names.access, asked)[0].id)
 
 
-def storage_credentials(
-    service: Service, names: CatalogNames, location: str, operation: str, *, lenient: bool = False
+def table_credentials(
+    service: Service, names: CatalogNames, opened: OpenTable, operation: str
 ) -> list[dict[str, Any]]:
-    """Return credentials for a location in the form of the API.
-
-    Args:
-        service: the service.
-        names: of the caller.
-        location: canonical.
-        operation: what they are for.
-        lenient: whether to return none where none can be issued: the client may have its own.
+    """Return credentials for a registered table: those that can write only if it is managed, for commits by the catalog.
 
     Raises:
-        CredentialVendingUnsupported: the store cannot issue them, or not for writing the log, which commits need.
+        CredentialVendingUnsupported: the store cannot issue them, or they would write the log of an external table.
     """
-    if location.startswith(("file:", "memory:")):
-        return []
-    if operation == "READ_WRITE":
-        if lenient:
-            return []
+    if operation == "READ":
+        return storage_credentials(service, names, opened.location, "READ")
+    snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+    if not is_catalog_managed(snapshot.protocol) and not opened.location.startswith(_LOCAL):
         raise CredentialVendingUnsupported(
-            f"No credentials that can write are issued for {location}: they could write the log, too. Give the engine "
-            "its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
-            location=location,
+            f"No credentials that can write are issued for the external table '{opened.name}': its clients write the log "
+            "themselves. Give the engine its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
+            table=opened.name,
         )
-    vended = service.credentials.vend(location, "READ", names.access.name)
+    return storage_credentials(service, names, opened.location, "COMMIT")
+
+
+def storage_credentials(
+    service: Service, names: CatalogNames, location: str, use: Use
+) -> list[dict[str, Any]]:
+    """Return credentials for a location in the form of the API; none for local files.
+
+    Raises:
+        CredentialVendingUnsupported: the store cannot issue them.
+    """
+    if location.startswith(_LOCAL):
+        return []
+    vended = service.credentials.vend(location, use, names.access.name)
     return [
         {
             "prefix": f"{location}/",
-            "operation": operation,
+            "operation": "READ" if use == "READ" else "READ_WRITE",
             "expiration-time-ms": int(vended.expires_at.timestamp() * 1000),
             "config": dict(vended.config),
         }

@@ -14,14 +14,13 @@ import threading
 from typing import Any, Final
 from urllib.parse import unquote
 
-from delvec_contract.access import StorageOperation
 from delvec_errors import (
     BadRequest,
     CredentialVendingUnsupported,
     StorageDenied,
     StorageError,
 )
-from delvec_service.credentials.vending import VendedCredentials
+from delvec_service.credentials.vending import Use, VendedCredentials
 
 __all__ = ["AwsSts", "session_policy"]
 
@@ -29,6 +28,12 @@ _OF_THE_SERVICE: Final = ("_delta_log", "_delvec/clones", "_delvec/quarantines",
 """Folders of a table that only the service writes to."""
 _OF_ENGINES: Final = "_delvec/scans"
 """The folder where engines may also delete: their own lists of files."""
+_STAGED: Final = ("*.parquet", "*.bin", "_delta_log/_staged_commits/*.json")
+"""What clients of the catalog write: data, changes, deletion vectors, and staged commits. Nothing else is allowed to them."""
+_FIRST: Final = f"_delta_log/{0:020}.json"
+_NOT_STAGED: Final = ("_delta_log/*.parquet", "_delvec/*")
+"""What these patterns match besides: checkpoints, and the service's own files."""
+_PUTS: Final = ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 _PATTERN: Final = re.compile(r"[*?$]")
 _NOT_IN_SESSION_NAMES: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _LONGEST_SESSION_NAME: Final = 64
@@ -61,7 +66,7 @@ class AwsSts:
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
+    def vend(self, location: str, operation: Use, principal: str) -> VendedCredentials:
         """Issue credentials; see :meth:`~delvec_service.credentials.vending.CredentialVendor.vend`."""
         from botocore.exceptions import (
             BotoCoreError,
@@ -123,11 +128,12 @@ class AwsSts:
             return self._client
 
 
-def session_policy(location: str, operation: StorageOperation, role_arn: str = "") -> dict[str, Any]:
+def session_policy(location: str, operation: Use, role_arn: str = "") -> dict[str, Any]:
     """Return the policy for the files of one table.
 
     Reading allows reading and listing below the location. Writing allows putting files, but not replacing or deleting
-    the service's own files: the log, records of clones, quarantines.
+    the service's own files: the log, records of clones, quarantines. Clients of the catalog put data files and
+    staged commits only, and to create a table its first version; what is not in that list is denied.
 
     Args:
         location: the canonical location of a table.
@@ -163,9 +169,8 @@ def session_policy(location: str, operation: StorageOperation, role_arn: str = "
         {"Effect": "Allow", "Action": "s3:GetBucketLocation", "Resource": arn},
     ]
     if operation == "READ_WRITE":
-        puts = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
         statements += [
-            {"Effect": "Allow", "Action": puts, "Resource": f"{table}/*"},
+            {"Effect": "Allow", "Action": list(_PUTS), "Resource": f"{table}/*"},
             {"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": f"{table}/{_OF_ENGINES}/*"},
             {
                 "Effect": "Deny",
@@ -173,10 +178,20 @@ def session_policy(location: str, operation: StorageOperation, role_arn: str = "
                 "Resource": [f"{table}/{folder}/*" for folder in _OF_THE_SERVICE],
             },
         ]
+    elif operation != "READ":
+        puts = [*_STAGED, _FIRST] if operation == "CREATE" else _STAGED
+        statements += [
+            {"Effect": "Allow", "Action": list(_PUTS), "Resource": [f"{table}/{path}" for path in puts]},
+            {
+                "Effect": "Deny",
+                "Action": "s3:PutObject",
+                "Resource": [f"{table}/{path}" for path in _NOT_STAGED],
+            },
+        ]
     if os.environ.get("AWS_SERVER_SIDE_ENCRYPTION", "").startswith("aws:kms") or os.environ.get(
         "AWS_SSE_KMS_KEY_ID"
     ):
-        keys = ["kms:Decrypt", "kms:GenerateDataKey"] if operation == "READ_WRITE" else ["kms:Decrypt"]
+        keys = ["kms:Decrypt"] if operation == "READ" else ["kms:Decrypt", "kms:GenerateDataKey"]
         statements.append(
             {
                 "Effect": "Allow",

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from delvec_contract.access import StorageOperation
 from delvec_errors import CredentialVendingUnsupported
 
-__all__ = ["CredentialVending", "CredentialVendor", "VendedCredentials"]
+__all__ = ["CredentialVending", "CredentialVendor", "Use", "VendedCredentials"]
+
+Use: TypeAlias = Literal["READ", "READ_WRITE", "COMMIT", "CREATE"]
+"""What credentials are for: reading; also writing data files; also staging commits of a managed table; also writing the first
+version of a table that is not in the catalog yet."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,12 @@ class VendedCredentials:
 class CredentialVendor(Protocol):
     """A kind of store that can issue credentials."""
 
-    def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
+    def vend(self, location: str, operation: Use, principal: str) -> VendedCredentials:
         """Issue credentials for the files below a location.
 
         Args:
             location: the canonical location of a table.
-            operation: reading only, or also writing data files; never the log, which only the service writes.
+            operation: what for; never for log entries after the first, which only the service writes.
             principal: who requested them, for the store's own records.
 
         Raises:
@@ -52,7 +55,7 @@ class CredentialVending:
     def __init__(self, vendors: Mapping[str, CredentialVendor]) -> None:
         self._vendors = vendors
 
-    def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
+    def vend(self, location: str, operation: Use, principal: str) -> VendedCredentials:
         """Issue credentials; see :meth:`CredentialVendor.vend`."""
         scheme = location.partition(":")[0]
         vendor = self._vendors.get(scheme)

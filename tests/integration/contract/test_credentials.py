@@ -15,9 +15,11 @@ import botocore.exceptions
 import httpx
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.sts.models import sts_backends
 from tests.support.asgi_transport import EmbeddedTransport
+from tests.support.catalog_client import DELTA, ManagedTable
 from tests.support.s3_bucket import BUCKET, settings
 
 import delvec
@@ -310,6 +312,56 @@ def test_the_doctor_asks_sts_for_a_session(tmp_path, s3_endpoint, monkeypatch, r
     assert found in told.found
 
 
+# --- clients of the catalog -----------------------------------------------------------------------------
+
+
+def put(config, location, path, body=b"x"):
+    bucket, _, key = location.removeprefix("s3://").partition("/")
+    opened(config).put_object(Bucket=bucket, Key=f"{key}/{path}", Body=body)
+
+
+def test_clients_of_the_catalog_stage_commits_with_vended_credentials(
+    tmp_path, s3_endpoint, monkeypatch, enforcing
+):
+    for name, value in settings(s3_endpoint, "test", "test").items():
+        monkeypatch.setenv(name, value)
+    roots = (f"s3://{BUCKET}/{tmp_path.name}",)
+    app = create_app(Settings(**service_settings(tmp_path, roots=roots, warehouse=roots[0])))
+    with httpx.Client(transport=EmbeddedTransport(app), base_url="http://delvec.test", timeout=60) as client:
+        client.headers["Authorization"] = f"Bearer {ADMIN}"
+        table = ManagedTable(client, "people")
+        staging = table.stage()
+        [issued] = staging["storage-credentials"]
+        assert (issued["prefix"], issued["operation"]) == (f"{table.location}/", "READ_WRITE")
+        renewed = client.get(f"{DELTA}/staging-tables/{table.uuid}/credentials")
+        assert renewed.status_code == 200, renewed.text
+        [again] = renewed.json()["storage-credentials"]
+        assert again["config"]["s3.access-key-id"] != issued["config"]["s3.access-key-id"]
+        stranger = {"Authorization": f"Bearer {token_of(client, 'stranger', 'maintainer')}"}
+        refused = client.get(f"{DELTA}/staging-tables/{table.uuid}/credentials", headers=stranger)
+        assert refused.status_code >= 400
+        assert client.get(f"{DELTA}/staging-tables/{'0' * 32}/credentials").status_code == 404
+
+        actions = "".join(f"{json.dumps(action)}\n" for action in table.first_actions(staging))
+        with pytest.raises(ClientError, match="AccessDenied"):
+            put(again["config"], table.location, f"_delta_log/{1:020}.json")
+        put(again["config"], table.location, f"_delta_log/{0:020}.json", actions.encode())
+        assert table.register().status_code == 200
+        late = client.get(f"{DELTA}/staging-tables/{table.uuid}/credentials")
+        assert late.status_code == 409
+
+        answer = client.get(f"{table.url}/credentials", params={"operation": "READ_WRITE"})
+        [writing] = answer.json()["storage-credentials"]
+        put(writing["config"], table.location, "part-1.parquet")
+        put(writing["config"], table.location, STAGED)
+        for path in (*LOG, FIRST):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                put(writing["config"], table.location, path)
+        client.post("/v1/tables", json={"name": "sales.plain", "schema": SCHEMA})
+        plain = client.get(table.url.replace("people", "plain") + "/credentials?operation=READ_WRITE")
+        assert plain.status_code == 400, plain.text
+
+
 # --- policies -------------------------------------------------------------------------------------------
 
 INSIDE = [
@@ -352,6 +404,33 @@ def test_a_write_policy_allows_data_files_but_not_the_services_files():
     assert not allows(policy, "s3:DeleteObject", "lake/t/a.parquet")
     assert not allows(policy, "s3:PutObject", "lake/t2/a.parquet")
     assert len(json.dumps(policy)) < 2048
+
+
+STAGED = "_delta_log/_staged_commits/00000000000000000001.2f0e.json"
+FIRST = f"_delta_log/{0:020}.json"
+LOG = [
+    f"_delta_log/{1:020}.json",
+    f"_delta_log/{2:020}.checkpoint.parquet",
+    "_delta_log/_last_checkpoint",
+    "_delta_log/_sidecars/a.parquet",
+    "_delta_log/_staged_commits/a.parquet",
+    f"_delta_log/{1:020}.crc",
+]
+
+
+@pytest.mark.parametrize("operation", ["COMMIT", "CREATE"])
+def test_a_commit_policy_allows_data_files_and_staged_commits_only(operation):
+    policy = session_policy(f"s3://{BUCKET}/lake/t", operation)
+    for path in ("a.parquet", "p=1/a.parquet", "_change_data/c.parquet", "deletion_vector_x.bin", STAGED):
+        assert allows(policy, "s3:PutObject", f"lake/t/{path}"), path
+        assert allows(policy, "s3:GetObject", f"lake/t/{path}"), path
+        assert not allows(policy, "s3:DeleteObject", f"lake/t/{path}"), path
+        assert not allows(policy, "s3:PutObject", f"lake/t2/{path}"), path
+        assert not allows(policy, "s3:PutObject", path), path
+    for path in (*LOG, *OF_SERVICE, "_delvec/scans/u/a.parquet", "anything"):
+        assert not allows(policy, "s3:PutObject", f"lake/t/{path}"), path
+    assert allows(policy, "s3:PutObject", f"lake/t/{FIRST}") == (operation == "CREATE")
+    assert len(json.dumps(policy, separators=(",", ":"))) < 1500
 
 
 @pytest.mark.parametrize(
