@@ -1,6 +1,7 @@
 """Tables of another catalog: what is read, and whose a version is, whatever the catalog answers."""
 
 import json
+import os
 import threading
 
 import pyarrow as pa
@@ -15,12 +16,15 @@ from delvec_errors import (
     MissingLogFile,
     PermissionDenied,
     ServiceUnavailable,
+    StorageError,
     TableNotFound,
     TooManyRequests,
     UnsupportedOperation,
     UnsupportedReaderFeature,
 )
 from delvec_service.catalog_client.unity_catalog import CatalogAnswer, UnityCatalog
+from delvec_service.maintenance.log_cleanup import clean_up
+from delvec_service.store.managed_log import ManagedLog
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +230,35 @@ def test_a_full_list_is_published_first(theirs, people):
     assert theirs.latest == 11
     assert theirs.published() == list(range(12))
     assert ids(people) == [*range(10), 99]
+
+
+def test_a_version_that_could_not_be_published_is_read_and_published_later(
+    theirs, people, connected, monkeypatch
+):
+    def broken(*_):
+        raise StorageError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ManagedLog, "publish", broken)
+        people.append(rows(1))
+    assert theirs.published() == [0]
+    other = connected().table("main.sales.people")
+    assert ids(other) == ids(people) == [1]
+    other.append(rows(2))
+    assert theirs.published() == [0, 1, 2]
+    assert ids(people) == [1, 2]
+
+
+def test_old_staged_commits_that_are_versions_are_not_cleaned_up(theirs, people, lake):
+    theirs.append([1])
+    theirs.allowed = ["METADATA_CLEANUP"]
+    lost = theirs.stage([2], version=1)["file-name"]
+    for path in (theirs.log / "_staged_commits").iterdir():
+        os.utime(path, (0, 0))
+    tables = lake._service.service.tables
+    cleaned = clean_up(tables.open("main.sales.people"), lake._service.service.loader)
+    assert [path.rpartition("/")[2] for path in cleaned.deleted] == [lost]
+    assert ids(people) == [1]
 
 
 def test_a_catalog_that_takes_nothing_is_reported_and_nothing_is_committed(server, theirs, people):
