@@ -22,6 +22,22 @@ __all__ = ["COMMANDS", "CommandGroup", "Entry"]
 
 _FLAGS: Final = frozenset({"--json"})
 _OPTIONS: Final = frozenset({"--url", "--token", "--warehouse"})
+_PANELS: Final = {
+    "tables": "Tables",
+    "alter": "Tables",
+    "iceberg": "Tables",
+    "rows": "Rows",
+    "sql": "Rows",
+    "inspection": "Inspecting tables",
+    "maintenance": "Looking after tables",
+    "vacuum": "Looking after tables",
+    "policies": "Looking after tables",
+    "serve": "The service",
+    "doctor": "The service",
+    "database": "The service",
+    "access": "The service",
+}
+"""The group of a module's commands in the list of commands."""
 
 
 class Entry(NamedTuple):
@@ -79,6 +95,12 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Print the rows that a range of versions inserted, updated or deleted, or write them to a file.",
     ),
     "delete": Entry("rows", "delete", "Delete rows."),
+    "update": Entry("rows", "update", "Set columns of rows."),
+    "merge": Entry(
+        "rows",
+        "merge",
+        "Merge the rows of a file into the table: update those with the same key, and insert the others.",
+    ),
     "sql": Entry("sql", "sql", "Run one SQL statement. Refer to a table by name, or as delta.`/path`."),
     "history": Entry("inspection", "history", "List the table's commits, newest first."),
     "detail": Entry("inspection", "detail", "Show the table's schema, properties, protocol and size."),
@@ -240,6 +262,7 @@ class CommandGroup(TyperGroup):
     def _summarised(self) -> "CommandGroup":
         summarised = copy.copy(self)
         summarised.commands = {
-            name: TyperCommand(name, help=entry.summary) for name, entry in COMMANDS.items()
+            name: TyperCommand(name, help=entry.summary, rich_help_panel=_PANELS[entry.module])
+            for name, entry in COMMANDS.items()
         }
         return summarised

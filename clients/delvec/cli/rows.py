@@ -18,8 +18,9 @@ from delvec.cli.session import Table, session
 from delvec_commands.dml.retry import DEFAULT_RETRIES
 from delvec_commands.dml.touched_files import DryRun
 from delvec_commands.transaction import Metrics
+from delvec_kernel.schema.column_paths import backticked
 
-__all__ = ["append", "changes", "delete", "overwrite", "read", "report"]
+__all__ = ["append", "changes", "delete", "merge", "overwrite", "read", "report", "update"]
 
 
 def changes(
@@ -181,24 +182,29 @@ def read(
         destination.take(source.to_batches(names, _condition(where), version, timestamp))
 
 
+_Rows = Annotated[
+    str | None,
+    typer.Option(help="Only the rows that match this SQL condition; - reads it from standard input."),
+]
+_AllRows = Annotated[bool, typer.Option("--all", help="Every row.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Change nothing; report what would happen to each file.")
+]
+_Retries = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help=f"How often to retry after a conflict with another writer; by default {DEFAULT_RETRIES}."
+    ),
+]
+
+
 def delete(
     context: typer.Context,
     table: Table,
-    where: Annotated[
-        str | None,
-        typer.Option(help="Delete the rows that match this SQL condition; - reads it from standard input."),
-    ] = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="Delete every row.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing; report what would happen to each file.")
-    ] = False,
-    retries: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help=f"How often to retry after a conflict with another writer; by default {DEFAULT_RETRIES}.",
-        ),
-    ] = None,
+    where: _Rows = None,
+    all_rows: _AllRows = False,
+    dry_run: _DryRun = False,
+    retries: _Retries = None,
 ) -> None:
     """Delete rows.
 
@@ -212,14 +218,95 @@ def delete(
     condition = _condition(where)
     with now.table(table, doing="deleting rows") as target:
         metrics = target.delete(condition, dry_run=dry_run, retries=retries)
-    if isinstance(metrics, DryRun):
-        files = [asdict(file) for file in metrics.files]
-        if now.as_json:
-            print_json({"version": None, "metrics": metrics, "files": files})
-        else:
-            say(str(metrics))
-        return
     report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
+
+
+def update(
+    context: typer.Context,
+    table: Table,
+    assignments: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="COLUMN=VALUE",
+            help="A column and its value in SQL, such as age=age+1; repeatable.",
+        ),
+    ],
+    where: _Rows = None,
+    all_rows: _AllRows = False,
+    dry_run: _DryRun = False,
+    retries: _Retries = None,
+) -> None:
+    """Set columns of rows.
+
+    [bold]delvec update people --set "age = age + 1" --set "name = 'Ada'" --where 'id = 3'[/bold]
+    """
+    if (where is None) == (not all_rows):
+        raise typer.BadParameter("give the rows to update: --where CONDITION or --all")
+    values = dict(_assignment(each) for each in assignments)
+    now = session(context)
+    condition = _condition(where)
+    with now.table(table, doing="updating rows") as target:
+        metrics = target.update(values, condition, dry_run=dry_run, retries=retries)
+    report(metrics, now.as_json, f"updated {rows_of(metrics.get('numUpdatedRows'))}")
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not (equals and column.strip() and value.strip()):
+        raise typer.BadParameter(f"--set takes COLUMN=VALUE, such as age=age+1, not {text!r}")
+    return column.strip(), value.strip()
+
+
+def merge(
+    context: typer.Context,
+    table: Table,
+    file: _File,
+    on: Annotated[
+        str,
+        typer.Option(
+            help="Key columns, separated by commas, or a SQL condition, such as target.id = source.id."
+        ),
+    ],
+    *,
+    update_rows: Annotated[
+        bool, typer.Option("--update/--no-update", help="Update rows that the file has, too.")
+    ] = True,
+    insert_rows: Annotated[
+        bool, typer.Option("--insert/--no-insert", help="Insert rows that only the file has.")
+    ] = True,
+    delete_missing: Annotated[
+        bool, typer.Option("--delete-missing", help="Delete rows that the file does not have.")
+    ] = False,
+    merge_schema: _MergeSchema = False,
+    dry_run: _DryRun = False,
+    retries: _Retries = None,
+    user_metadata: _UserMetadata = None,
+) -> None:
+    """Merge the rows of a file into the table: update those with the same key, and insert the others.
+
+    [bold]delvec merge people changes.parquet --on id[/bold]
+
+    [bold]delvec merge people all.csv --on "target.id = source.id AND target.day = source.day" --delete-missing[/bold]
+    """
+    now = session(context)
+    with now.table(table, doing="merging rows") as target:
+        rows = files.open_rows(file, target.schema())
+        names = [] if "=" in on else [backticked(name.strip()) for name in on.split(",") if name.strip()]
+        condition = " AND ".join(f"target.{name} = source.{name}" for name in names) or on
+        builder = target.merge(rows, condition, merge_schema=merge_schema)
+        if update_rows:
+            builder = builder.when_matched_update_all()
+        if insert_rows:
+            builder = builder.when_not_matched_insert_all()
+        if delete_missing:
+            builder = builder.when_not_matched_by_source_delete()
+        metrics = builder.execute(dry_run=dry_run, retries=retries, user_metadata=user_metadata)
+    counts = [
+        f"{verb} {rows_of(metrics.get(f'numTargetRows{verb.capitalize()}'))}"
+        for verb in ("updated", "inserted", "deleted")
+    ]
+    report(metrics, now.as_json, ", ".join(counts))
 
 
 def _condition(where: str | None) -> str | None:
@@ -228,8 +315,15 @@ def _condition(where: str | None) -> str | None:
 
 
 def report(metrics: Metrics, as_json: bool, summary: str) -> None:
-    """Print what a command did."""
-    if as_json:
+    """Print what a command did, or would do to each file."""
+    if isinstance(metrics, DryRun):
+        if as_json:
+            print_json(
+                {"version": None, "metrics": metrics, "files": [asdict(file) for file in metrics.files]}
+            )
+        else:
+            say(str(metrics))
+    elif as_json:
         print_json({"version": metrics.version, "metrics": metrics})
     elif metrics.version is None:
         say("nothing committed: nothing to do")

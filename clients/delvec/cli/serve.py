@@ -1,13 +1,16 @@
 """The command that runs the service."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
+from delvec.cli.output import say
 from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable
+from delvec_kernel import locations
 
 __all__ = ["serve"]
 
@@ -75,9 +78,28 @@ def serve(
     try:
         settings = Settings(**{name: value for name, value in cli_options.items() if value not in (None, ())})
         check_servable(settings)
+        _check_roots(settings.roots)
     except ValidationError as error:
         raise typer.BadParameter(invalid_settings(error)[0]) from error
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
+    url = f"http://{settings.host}:{settings.port}"
+    if settings.dashboard:
+        say(f"the page: {url}/")
+    say(f"the API's documentation: {url}/docs")
     with suppress(KeyboardInterrupt):  # which ends the service as it should
         server.run(settings)
+
+
+def _check_roots(roots: Sequence[str]) -> None:
+    """Refuse roots on disk that do not exist: a misspelled one would only be noticed with the first table.
+
+    Raises:
+        BadRequest: names the root.
+    """
+    for root in roots:
+        path = locations.local_path(locations.canonical(locations.absolute(root)))
+        if path is not None and not path.is_dir():
+            raise BadRequest(
+                f"the root {root} is not a directory; create it, or correct --roots or DELVEC_ROOTS"
+            )
