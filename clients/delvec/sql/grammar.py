@@ -196,6 +196,11 @@ FORMS: Final = (
     ),
     Form(_INSPECT, "SHOW CREATE TABLE t", "SHOW CREATE TABLE people"),
     Form(_INSPECT, "{ DESCRIBE | DESC } [TABLE] [EXTENDED] t", "DESCRIBE EXTENDED people"),
+    Form(
+        _INSPECT,
+        "EXPLAIN { query | DELETE … | UPDATE … | MERGE … | INSERT … | CREATE TABLE … AS query | OPTIMIZE … }",
+        "EXPLAIN DELETE FROM orders WHERE day = '2026-01-31' AND id IN (SELECT id FROM people)",
+    ),
     Form(_INSPECT, "DESCRIBE DETAIL t", "DESCRIBE DETAIL people"),
     Form(_INSPECT, "DESCRIBE HISTORY t [LIMIT n]", "DESCRIBE HISTORY people LIMIT 3"),
     Form(

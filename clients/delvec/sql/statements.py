@@ -11,6 +11,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 from delvec.alterations import Altered
 from delvec.catalog import Catalog
 from delvec.sql import alter_table, changes, creation, inspection, maintenance
+from delvec.sql.explanation import Explanation
 from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
 from delvec.sql.subqueries import with_values
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
@@ -51,6 +52,29 @@ class _Session:
         )
 
 
+def _explain(cursor: Cursor, session: _Session) -> pa.Table:
+    """Run EXPLAIN query, or of a statement that reads or changes rows."""
+    cursor.expect("EXPLAIN")
+    word, at = cursor.word(), cursor.position
+    text = cursor.text[at:].rstrip().rstrip(";")
+    explanation = Explanation(session.opened, on_spark=_is_spark(session.engine))
+    changed = {"DELETE": changes.delete, "UPDATE": changes.update}.get(word)
+    if word in QUERIES:
+        explanation.rows(parse_query(text, "spark"))
+    elif word in ("INSERT", "CREATE", "REPLACE"):
+        explanation.query_in(text)
+    elif word == "OPTIMIZE":
+        maintenance.optimize(Cursor(text), explanation.open)
+    elif word == "MERGE" or changed is not None:
+        change = changed or (lambda statement, opened: changes.merge(statement, opened, explanation.rows))
+        with_values(
+            text, explanation.open, session.rows, lambda statement, opened: change(Cursor(statement), opened)
+        )
+    else:
+        cursor.fail("a query, DELETE, UPDATE, MERGE, INSERT, CREATE TABLE ... AS or OPTIMIZE is expected")
+    return explanation.table()
+
+
 STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
     "DELETE": lambda cursor, session: session.changed(cursor.text, changes.delete),
     "UPDATE": lambda cursor, session: session.changed(cursor.text, changes.update),
@@ -58,6 +82,7 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
         cursor.text, lambda statement, opened: changes.merge(statement, opened, session.rows)
     ),
     "INSERT": lambda cursor, session: changes.insert(cursor, session.opened, session.rows),
+    "EXPLAIN": _explain,
     "TRUNCATE": lambda cursor, session: changes.truncate(cursor, session.opened),
     "CREATE": lambda cursor, session: creation.create(
         session.lake, cursor, session.opened, session.rows, session.engine

@@ -187,15 +187,15 @@ def _decorrelated(text: str, subquery: _Subquery, outer: frozenset[str]) -> _Sub
     """
     if not _outer_columns(subquery.query.tree, subquery.query.tree, outer):
         return subquery
-    found = _with_keys(subquery.query.tree, outer) if subquery.kind == "exists" else None
-    if found is None:
+    keyed = _with_keys(subquery.query.tree, outer) if subquery.kind == "exists" else None
+    if keyed is None:
         raise invalid(
             text,
             subquery.at,
             "the subquery depends on each row that is changed, which is only possible with EXISTS and equal columns "
             "(WHERE s.id = t.id AND ...); write a MERGE whose source is the query.",
         )
-    tree, keys = found
+    tree, keys = keyed
     return replace(subquery, query=Query(tree.sql(dialect=SPARK), tree), keys=keys)
 
 

@@ -202,6 +202,10 @@ class Cursor:
             if not self.take(word):
                 self.fail(f"{word} is expected")
 
+    def skip(self) -> None:
+        """Skip one word."""
+        self._at += 1
+
     def end(self) -> None:
         """Check that the cursor is at the end.
 

@@ -177,6 +177,25 @@ class ChoosingEngine:
         target: WriteTarget | None = None,
     ) -> "_Place | None":
         """Return where DuckDB runs a command; None if Spark has to."""
+        place, reason = self._chosen(scan, expressions, change, target)
+        if place is None:
+            _log_reason(scan, reason)
+        return place
+
+    def choice(self, scan: Scan, predicate: Predicate | None) -> str:
+        """Return where the rows of a condition would be found, and if on Spark, why; for EXPLAIN."""
+        expressions = [] if predicate is None else [UsedExpression.of(predicate)]
+        place, reason = self._chosen(scan, expressions)
+        return f"Spark: {reason}" if place is None else f"DuckDB {place.where}"
+
+    def _chosen(
+        self,
+        scan: Scan,
+        expressions: Sequence[UsedExpression],
+        change: RowChange | None = None,
+        target: WriteTarget | None = None,
+    ) -> "tuple[_Place | None, str]":
+        """Return where DuckDB runs a command, or why Spark has to."""
         parquet_bytes = self._on_spark.parquet_bytes
         places: list[_Place] = [
             LocalExecution(self.spark, parquet_bytes=parquet_bytes),
@@ -184,15 +203,13 @@ class ChoosingEngine:
         ]
         reasons = [reason_for_spark(partial(each.unsuitable, scan, change, target)) for each in places]
         if None not in reasons:
-            _log_reason(scan, "; ".join(reason for reason in reasons if reason))
-            return None
+            return None, "; ".join(reason for reason in reasons if reason)
         reason = reason_for_spark(
             lambda: _variant_source(change) or difference(self.spark, expressions, target)
         )
         if reason is not None:
-            _log_reason(scan, reason)
-            return None
-        return places[reasons.index(None)]
+            return None, reason
+        return places[reasons.index(None)], ""
 
 
 class _Place(Protocol):

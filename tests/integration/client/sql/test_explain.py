@@ -1,0 +1,54 @@
+"""EXPLAIN says what a statement would read, and changes nothing."""
+
+import pytest
+
+import delvec
+from delvec_errors import InvalidStatement
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with delvec.connect(tmp_path / "lake", database_url="sqlite://") as connection:
+        connection.sql("CREATE TABLE t (id BIGINT, day DATE) PARTITIONED BY (day)")
+        connection.sql(
+            "INSERT INTO t VALUES (1, DATE'2026-01-01'), (2, DATE'2026-01-02'), (3, DATE'2026-01-03')"
+        )
+        connection.sql("CREATE TABLE u AS SELECT 2 AS id")
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT * FROM t WHERE day = '2026-01-02'", [("t", "read", 1, 2)]),
+        ("SELECT * FROM t@v0 JOIN u USING (id)", [("t", "read", 0, 0), ("u", "read", 1, 0)]),
+        ("DELETE FROM t WHERE day > '2026-01-01'", [("t", "DELETE", 2, 1)]),
+        ("UPDATE t SET id = 0 WHERE id IN (SELECT id FROM u)", [("t", "UPDATE", 1, 2)]),
+        ("DELETE FROM t WHERE id = (SELECT max(id) FROM t)", [("t", "DELETE", 1, 2)]),
+        (
+            "MERGE INTO t USING (SELECT * FROM u) s ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+            [("u", "read", 1, 0), ("t", "MERGE", 3, 0)],
+        ),
+        ("INSERT INTO u (id) SELECT id FROM t WHERE day = '2026-01-02'", [("t", "read", 1, 2)]),
+        ("CREATE OR REPLACE TABLE u AS SELECT id FROM t", [("t", "read", 3, 0)]),
+        ("OPTIMIZE t WHERE day = '2026-01-02'", [("t", "OPTIMIZE", 1, 2)]),
+    ],
+)
+def test_files_read_and_skipped(lake, statement, expected):
+    explained = lake.sql(f"EXPLAIN {statement};").to_pylist()
+    assert [
+        (row["table"], row["action"], row["files"], row["files_skipped"]) for row in explained
+    ] == expected
+    for row in explained:
+        assert (
+            row["bytes"] + row["bytes_skipped"]
+            == lake.table(row["table"]).snapshot(row["version"]).size_in_bytes
+        )
+        assert "duckdb" in row["engine"]
+    assert [lake.table(name).version() for name in ("t", "u")] == [1, 1]
+
+
+@pytest.mark.parametrize("statement", ["", "DROP TABLE t", "EXPLAIN SELECT 1", "DELETE t"])
+def test_other_statements_are_refused(lake, statement):
+    with pytest.raises(InvalidStatement):
+        lake.sql(f"EXPLAIN {statement}")
