@@ -1,6 +1,7 @@
 """The site's page for each error: meaning, advice and an example, from the error classes and dev/error_pages.toml."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 
 from delvec_errors import DelvecError, error_classes
 
-__all__ = ["ADVICE", "error_pages", "linked"]
+__all__ = ["ADVICE", "error_pages", "linked", "linked_names"]
 
 ADVICE: Final = Path(__file__).with_suffix(".toml")
 
@@ -29,6 +30,12 @@ def linked(markdown: str) -> str:
         row = f"| `{cls.__name__}` | `{cls.type}` |"
         markdown = markdown.replace(row, f"| [`{cls.__name__}`]({_path(cls)}) | `{cls.type}` |")
     return markdown
+
+
+def linked_names(markdown: str) -> str:
+    """Return a page with a link to its page for each name of an error."""
+    paths = {cls.__name__: _path(cls) for cls in error_classes()}
+    return re.sub(r"`(\w+)`", lambda at: f"[{at[0]}]({paths[at[1]]})" if at[1] in paths else at[0], markdown)
 
 
 def _path(cls: type[DelvecError]) -> str:

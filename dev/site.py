@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from error_pages import error_pages, linked
+from error_pages import error_pages, linked, linked_names
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -67,6 +67,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if page.file.src_uri == "errors.md":
         markdown = linked(markdown)
+    if page.file.src_uri == "troubleshooting.md":
+        markdown = linked_names(markdown)
     back = {source: name for name, source in _ADDED.items()}
     above = page.file.src_uri in _ADDED
 

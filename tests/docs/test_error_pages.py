@@ -48,3 +48,9 @@ def test_the_table_of_errors_links_to_each_page():
     page = linked((ROOT / "docs" / "errors.md").read_text())
 
     assert set(re.findall(r"\]\((errors/\w+\.md)\)", page)) == set(error_pages())
+
+
+def test_names_of_errors_on_a_page_link_to_their_pages():
+    assert PAGES["linked_names"]("`TableNotFound`, `retries=`, `delvec`") == (
+        "[`TableNotFound`](errors/TableNotFound.md), `retries=`, `delvec`"
+    )
