@@ -6,14 +6,20 @@ Tested in `tests/integration/client/test_connection.py`.
 """
 
 import os
-from collections.abc import Sequence
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from delvec_commands.table_service import TableService
 from delvec_errors import EngineUnavailable, InvalidLocation
 
 __all__ = [
     "embedded_service",
+    "served",
     "service_of_database",
     "state_directory",
 ]
@@ -109,3 +115,37 @@ def service_of_database(database_url: str | None = None) -> TableService:
             f"the service's database needs {error.name}: pip install '.[service]' in Delvec's clone, or give --url"
         ) from error
     return EmbeddedService(Settings.of_database(database_url))
+
+
+@contextmanager
+def served(**settings: Any) -> Iterator[str]:
+    """Serve HTTP from a thread of this process, on a free port of localhost, for tests; yields the URL.
+
+    Args:
+        settings: of the service.
+
+    Raises:
+        EngineUnavailable: the service does not start.
+    """
+    import uvicorn
+
+    from delvec_service.api.connections import BoundedProtocol
+    from delvec_service.app import create_app
+    from delvec_service.config import Settings
+
+    app = create_app(Settings(**settings), listens=True)
+    config = uvicorn.Config(app, log_config=None, access_log=False, http=BoundedProtocol, ws="none")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            if not thread.is_alive():
+                raise EngineUnavailable("the service did not start; its log says why")
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            app.state.readiness.drain()  # those who wait for events need not wait longer
+            server.should_exit = True
+            thread.join(30)

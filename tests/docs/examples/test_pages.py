@@ -17,6 +17,7 @@ NOT_RUN = {
     "docs/maintenance.md": 1,
     "docs/monitoring.md": 1,
     "docs/object-stores.md": 1,
+    "docs/python.md": 1,
     "docs/replicas.md": 1,
     "docs/schedulers.md": 1,
     "docs/security.md": 2,
