@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve check format test test-full test-times test-changed test-long test-versions attack mutants bench docs lock helm wheel clean
+.PHONY: help setup demo serve check format test test-full test-times test-changed test-long test-versions attack mutants bench docs lock helm wheel release clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +131,10 @@ helm: ## Build Helm with Go (about 4 minutes, once), copy dashboards and rules i
 wheel: ## Build the wheel into dist/
 	@$(SETUP)
 	@$(RUN) python -m build --wheel --outdir dist
+
+release: ## Build wheel, sdist, chart, SBOM, notes and checksums into dist/, which must be empty
+	@$(SETUP)
+	@$(RUN) python dev/release.py
 
 clean: ## Remove what the targets made, except .venv
 	rm -rf dist .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
