@@ -4,7 +4,6 @@ Tested in `tests/integration/service/dashboard/test_access.py`.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
@@ -43,7 +42,7 @@ async def grant(visit: Visit) -> Response:
     """Grant or revoke a role, and show the grants as they are then."""
     form = visit.form
     scope, target, grantee = (form.get(name, "").strip() for name in ("scope", "target", "grantee"))
-    on: Mapping[str, Any] = {_ON[scope]: target} if scope in _ON else {"all-tables": True}
+    on: dict[str, Any] = {_ON[scope]: target} if scope in _ON else {"all-tables": True}
     where = f"on {scope} {form.get('called', target)}" if scope in _ON else "on all tables"
     if form.get("do") == "revoke":
         query = urlencode({"grantee": grantee} | ({"all-tables": "true"} if scope not in _ON else on))

@@ -58,7 +58,7 @@ async def save(visit: Visit) -> Response:
         return visit.missing()
     is_new = form.get("is-new") == "yes"
     scope = form.get("scope", "all")
-    policy = {
+    policy: dict[str, Any] = {
         "name": form.get("name", "").strip(),
         "type": kind,
         "pattern": form.get("pattern", "").strip() if scope == "pattern" else None,

@@ -92,12 +92,9 @@ class TablePage:
         """Show what the policies would do now, and why."""
         table = await visit.get(resource(name))
         answer = await visit.send("GET", f"{resource(name)}/maintenance-plan")
-        is_refused = isinstance(answer, Refused)
-        result = {
-            "template": "plan.html",
-            "refused": answer if is_refused else None,
-            "planned": [] if is_refused else answer["planned"],
-        }
+        refused = answer if isinstance(answer, Refused) else None
+        planned = [] if isinstance(answer, Refused) else answer["planned"]
+        result = {"template": "plan.html", "refused": refused, "planned": planned}
         return await self._answer(visit, name, table, "maintenance", result)
 
     async def run(self, visit: Visit, name: str) -> Response:
@@ -139,7 +136,7 @@ class TablePage:
             "label": label,
             "refused": refused,
             "values": {} if refused else answer,
-            "said": [] if refused else sentences(request.path, answer),
+            "said": [] if isinstance(answer, Refused) else sentences(request.path, answer),
         }
         response = await self._answer(visit, name, table, tab, result)
         if form["action"] in CHANGES:

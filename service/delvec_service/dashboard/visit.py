@@ -111,8 +111,9 @@ class Visit:
         Raises:
             Refused: nobody is signed in any more.
         """
-        more = {} if body is None else {"json": body}
-        answer = await self._service.request(method, path, headers=self.session.headers | headers, **more)
+        answer = await self._service.request(
+            method, path, headers=self.session.headers | headers, json=None if body is None else dict(body)
+        )
         if answer.is_success:
             return answer.json() if answer.content else {}
         refused = Refused(answer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, and_, func, select
+from sqlalchemy import and_, func, select
 
 from delvec_service.store.database import Database
 from delvec_service.store.lru_cache import LruCache
@@ -103,7 +103,7 @@ class FleetStore:
 
     def _commits(
         self, catalog: str, since: datetime, ids: Collection[str] | None, by: Any
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[tuple[Any, int, int, int, int]]:
         row = CommitIntervalRow
         numbers = (func.sum(each) for each in (row.commits, row.rebased, row.rows_saved, row.conflicts))
         query = (
@@ -115,7 +115,7 @@ class FleetStore:
         )
         with self._database.read() as session:
             return [
-                row
+                tuple(row)
                 for part in _parts(ids)
                 for row in session.execute(query if part is None else query.where(TableRow.id.in_(part)))
             ]
