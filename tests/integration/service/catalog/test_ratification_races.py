@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,17 @@ from delvec_storage.files import read_deletion_vectors
 ATTEMPTS = 300
 
 
+@cache
+def lines(entry):
+    """Return the actions of a version, which never change."""
+    return [json.loads(line) for line in entry.read_text().splitlines()]
+
+
+@cache
+def ids_of(file):
+    return pq.read_table(file)["id"].to_pylist()
+
+
 class State:
     """A version of the table, from its log alone: live files with their ids and deleted rows."""
 
@@ -37,11 +49,12 @@ class State:
         self.version = -1
         self.keys = []
         self.files = {}
-        for entry in sorted((Path(table.folder) / "_delta_log").glob("*.json")):
-            self._take(int(entry.stem), [json.loads(line) for line in entry.read_text().splitlines()])
+        entry = Path(table.folder) / "_delta_log" / f"{0:020}.json"
+        while entry.exists():
+            self._take(self.version + 1, lines(entry))
+            entry = entry.with_name(f"{self.version + 1:020}.json")
 
     def _take(self, version, actions):
-        assert version == self.version + 1
         self.version = version
         info = actions[0]["commitInfo"]
         members = json.loads((info.get("tags") or {}).get("delvec.members", "[]"))
@@ -65,7 +78,7 @@ class State:
         )[path]
 
     def ids(self, add):
-        return pq.read_table(Path(self.table.folder) / add["path"])["id"].to_pylist()
+        return ids_of(Path(self.table.folder) / add["path"])
 
     def rows(self):
         """Return the ids of all live rows."""
@@ -266,11 +279,12 @@ def settings(folder):
 def test_racing_writers_lose_and_double_nothing(tmp_path):
     chosen = settings(tmp_path)
     with running_service(**chosen) as one, running_service(**chosen) as other:
-        counts = run([one, other], seed=1, commands=6)
-    assert counts["staged committed"] > 5
+        counts = run([one, other], seed=1, commands=4)
+    assert counts["staged committed"] > 3
 
 
 @pytest.mark.long("minutes of races over sockets")
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(3))
 def test_racing_writers_lose_and_double_nothing_for_long(tmp_path, seed):
     lake = tmp_path / "lake"
@@ -285,5 +299,5 @@ def test_racing_writers_lose_and_double_nothing_for_long(tmp_path, seed):
             stack.callback(replica.kill)
         assert all(replica.wait(180) for replica in replicas), replicas[0].tail()
         https = [stack.enter_context(httpx.Client(base_url=each.url, timeout=120)) for each in replicas]
-        counts = run(https, seed, commands=60, spark=4)
+        counts = run(https, seed, commands=40, spark=4)
     print(dict(sorted(counts.items())))  # noqa: T201 - the measure of this test
