@@ -19,6 +19,7 @@ from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
+from delvec_kernel.features.managed_tables import TABLE_ID, is_catalog_managed, without_catalog
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
@@ -73,7 +74,7 @@ def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
         SegmentsLost: the store lost segments; reload the snapshot.
     """
     adds, removed = _differences(target.live, latest.live)
-    protocol = merged(latest.protocol, target.protocol)
+    protocol = merged(latest.protocol, without_catalog(target.protocol))
     restore_changes = Restoration(
         version=target.version,
         adds=adds,
@@ -149,6 +150,10 @@ def _key(row: Mapping[str, Any], location: str) -> tuple[Any, ...]:
 def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
     configuration = dict(target.configuration)
     _keep(configuration, latest, _HISTORY_PROPERTIES)
+    if is_catalog_managed(latest.protocol):
+        _keep(configuration, latest, (TABLE_ID, _TIMESTAMPS))
+    else:
+        configuration.pop(TABLE_ID, None)
     if is_true(configuration, _TIMESTAMPS) and latest.in_commit_timestamps_enabled:
         # The latest version knows when timestamps were last enabled, which may be after the restored one.
         _keep(configuration, latest, _SINCE)
