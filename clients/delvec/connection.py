@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -486,7 +487,11 @@ class Connection:
         chosen = self._engine(engine)
         location = location_of(name_or_location)
         if location is None:
-            named = self._service.call(operations.GET_TABLE, table=os.fspath(name_or_location))
+            name = os.fspath(name_or_location)
+            try:
+                named = self._service.call(operations.GET_TABLE, table=name)
+            except TableNotFound as error:
+                raise self._with_near_names(error, name) from None
             return DeltaTable(self._service, named, chosen, self._retries)
         resource, body = self._service.resolve(location), request(TableRequest, location=location)
         if resource is None:
@@ -531,6 +536,18 @@ class Connection:
         with suppress(EngineUnavailable):
             lake._duckdb = self._engine(None)
         return lake
+
+    def _with_near_names(self, error: TableNotFound, name: str) -> TableNotFound:
+        """Return an error that also says which registered tables have nearly that name."""
+        try:
+            names = {each.name.lower(): each.name for each in self.tables()}
+        except DelvecError:
+            return error
+        near = [names[each] for each in get_close_matches(name.lower(), names)]
+        if not near:
+            return error
+        hint = " or ".join(f"'{each}'" for each in near)
+        return TableNotFound(f"{error.message} Did you mean {hint}?", **error.details, suggestions=near)
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
         """Return the registered tables, sorted by name.

@@ -144,6 +144,20 @@ def test_drop(lake, people, tmp_path):
         lake.sql("DROP TABLE nobody")
 
 
+def test_a_misspelled_table_is_told_with_near_names(lake, people):
+    for text in (
+        "SELECT * FROM peopl",
+        "ALTER TABLE Poeple ADD COLUMN x INT",
+        "DELETE FROM peoples WHERE id = 1",
+    ):
+        with pytest.raises(TableNotFound, match="Did you mean 'people'") as caught:
+            lake.sql(text)
+        assert caught.value.details["suggestions"] == ["people"]
+    with pytest.raises(TableNotFound) as caught:
+        lake.sql("SELECT * FROM elsewhere")
+    assert "Did you mean" not in caught.value.message
+
+
 def test_alter(lake, people):
     def altered(text):
         return lake.sql(f"ALTER TABLE people {text}").operation
