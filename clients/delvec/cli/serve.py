@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from delvec.cli.output import say
 from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable
-from delvec_kernel import locations
 
 __all__ = ["serve"]
 
@@ -97,6 +96,8 @@ def _check_roots(roots: Sequence[str]) -> None:
     Raises:
         BadRequest: names the root.
     """
+    from delvec_kernel import locations  # with pyarrow, which --help does not need
+
     for root in roots:
         path = locations.local_path(locations.canonical(locations.absolute(root)))
         if path is not None and not path.is_dir():
