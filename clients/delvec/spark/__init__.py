@@ -7,6 +7,7 @@ from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
+from delvec.spark.sql_session import sql
 from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator
 from delvec_engines.spark.session_python import configure_spark_with_delvec
 
@@ -17,5 +18,6 @@ __all__ = [
     "DeltaTableBuilder",
     "IdentityGenerator",
     "configure_spark_with_delvec",
+    "sql",
     "use",
 ]

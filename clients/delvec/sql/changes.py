@@ -13,13 +13,23 @@ from delvec.sql.default_values import with_defaults
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec_commands.transaction import Metrics
-from delvec_errors import SchemaMismatch
+from delvec_errors import SchemaMismatch, TableNotFound
 from delvec_kernel.schema.column_paths import backticked
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "truncate", "update", "with_rows"]
+__all__ = [
+    "OpenTable",
+    "RunQuery",
+    "delete",
+    "insert",
+    "is_table",
+    "merge",
+    "truncate",
+    "update",
+    "with_rows",
+]
 
 _DIGITS: Final = 20
 """Digits of the largest integer."""
@@ -140,7 +150,7 @@ def with_rows(
 ) -> Metrics:
     """Change a table with the rows of a query; if the query reads the table, both use the same version."""
     query = parse_query(text, "spark")
-    own = [each.name for each in query.newest() if opened(each).id == table.id]
+    own = [each.name for each in query.newest() if is_table(opened, each, table)]
     if not own:
         return change(table, run(query))
 
@@ -149,6 +159,14 @@ def with_rows(
         return change(made, run(replace(query, versions=dict.fromkeys(own, made.source_version))))
 
     return table.change_from_itself(attempt)
+
+
+def is_table(opened: OpenTable, name: TableName, table: "DeltaTable") -> bool:
+    """Whether a name in a query is that of a table; a Spark session has others, which the query may read."""
+    try:
+        return opened(name).id == table.id
+    except TableNotFound:
+        return False
 
 
 def _source(cursor: Cursor) -> tuple[str, str]:

@@ -30,10 +30,12 @@ from delvec_errors import (
     EngineUnavailable,
     InvalidStatement,
     StorageError,
+    TableNotFound,
     UnknownColumn,
 )
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
+from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
 
 if TYPE_CHECKING:
@@ -230,7 +232,7 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
 
     Raises:
         InvalidStatement: Spark cannot run it.
-        TableNotFound: or another error of a table that it reads.
+        TableNotFound: or another error of a table that it reads; neither the connection nor the session has it.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -239,12 +241,19 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
     views: list[str] = []
 
     def view(table: TableName, condition: str | None) -> str:  # noqa: ARG001 - Spark pushes conditions itself
-        source = lake.table(table.name, engine=spark)
+        views.append(f"{INTERNAL('view')}_{uuid.uuid4().hex}")
+        try:
+            source = lake.table(table.name, engine=spark)
+        except TableNotFound:
+            own = _own_name(spark, table)
+            if own is None:
+                raise
+            spark.table(own).createOrReplaceTempView(views[-1])
+            return views[-1]
         if table.changes is None:
             frame = source.to_df(version=table.version, timestamp=table.timestamp)
         else:
             frame = source.changes_df(**table.changes_of())
-        views.append(f"{INTERNAL('view')}_{uuid.uuid4().hex}")
         frame.createOrReplaceTempView(views[-1])
         return views[-1]
 
@@ -260,3 +269,10 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
         for name in views:
             spark.catalog.dropTempView(name)
     return frame
+
+
+def _own_name(spark: Any, table: TableName) -> str | None:
+    """Return the quoted name of a view or table of the session; None if it has none of that name."""
+    name = ".".join(map(backticked, table.name.split(".")))
+    is_newest = table.is_newest and table.changes is None
+    return name if is_newest and spark.catalog.tableExists(name) else None

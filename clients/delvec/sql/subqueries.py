@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
-from delvec_errors import InvalidStatement
+from delvec_errors import InvalidStatement, TableNotFound
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.spark_dialect import SPARK
 
@@ -90,7 +90,10 @@ def with_values(
     own: list[str] = []
     for each in subqueries:
         for name in each.query.newest():
-            read = opened(name)
+            try:
+                read = opened(name)
+            except TableNotFound:  # perhaps a view of the Spark session
+                continue
             now = read.snapshot()
             if each.keys and aliases & {column["name"].lower() for column in now.table_schema["fields"]}:
                 raise invalid(
