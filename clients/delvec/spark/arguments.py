@@ -69,7 +69,8 @@ def check_value(given: Any, kind: type, name: str, wanted: str) -> None:
     """Raise ValueError, as delta-spark does for some arguments, if the type is wrong; see :func:`check_kind`."""
     # bool is a subclass of int.
     if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
-        raise ValueError(f"{name} needs to be {wanted}, not {_shown(given)}")
+        # Programs look for delta-spark's words.
+        raise ValueError(f"{name} needs to be {wanted} but got '{type(given)}': {repr(given)[:80]}")
 
 
 def _is_expression(given: Any) -> bool:

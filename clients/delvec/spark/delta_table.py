@@ -341,7 +341,7 @@ class DeltaTable:
             VersionNotFound: the log does not have the version.
             MissingRestoreFiles: data files or deletion vectors of it are missing.
         """
-        check_value(version, int, "version", "an integer")
+        check_value(version, int, "version", "an int")
         return self._restored(self._table.restore(version))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
@@ -349,9 +349,18 @@ class DeltaTable:
 
         Raises:
             ValueError: it is not a string.
+            BadRequest: it cannot be read.
         """
         check_value(timestamp, str, "timestamp", "a string")
-        return self._restored(self._table.restore(timestamp))
+        try:
+            return self._restored(self._table.restore(timestamp))
+        except BadRequest as error:
+            if "timestamp" not in error.details:
+                raise
+            raise BadRequest(
+                f"The provided timestamp ({timestamp!r}) cannot be converted to a valid timestamp: {error.message}",
+                **error.details,
+            ) from None
 
     def _restored(self, metrics: Metrics) -> DataFrame:
         rows = [] if metrics.version is None else [tuple(metrics[name] for name in _RESTORED.values())]

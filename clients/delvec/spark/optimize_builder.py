@@ -2,6 +2,8 @@
 
 # ruff: noqa: N802, N803 - delta-spark's spelling is the point
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from delvec.table import DeltaTable as Table
 from delvec_commands.transaction import Metrics
 from delvec_engines.spark.manifest import hadoop_path
+from delvec_errors import InvalidPredicate, InvalidTableChange
 
 __all__ = ["DeltaOptimizeBuilder"]
 
@@ -25,6 +28,18 @@ _LONGS: Final = (
 _SIZES: Final = T.StructType(
     [T.StructField("totalFiles", T.LongType()), T.StructField("totalSize", T.LongType())]
 )
+_CUBE_FILES: Final = T.StructType([T.StructField("num", T.LongType()), T.StructField("size", T.LongType())])
+_ZORDER: Final = T.StructType(
+    [
+        T.StructField("strategyName", T.StringType()),
+        T.StructField("inputCubeFiles", _CUBE_FILES),
+        T.StructField("inputOtherFiles", _CUBE_FILES),
+        T.StructField("inputNumCubes", T.LongType()),
+        T.StructField("mergedFiles", _CUBE_FILES),
+        T.StructField("numOutputCubes", T.LongType()),
+        T.StructField("mergedNumCubes", T.LongType()),
+    ]
+)
 _RESULT: Final = T.StructType(
     [
         T.StructField("path", T.StringType()),
@@ -35,6 +50,7 @@ _RESULT: Final = T.StructType(
                     *(T.StructField(name, T.LongType()) for name in _LONGS),
                     T.StructField("filesAdded", _SIZES),
                     T.StructField("filesRemoved", _SIZES),
+                    T.StructField("zOrderStats", _ZORDER),
                 ]
             ),
         ),
@@ -63,7 +79,8 @@ class DeltaOptimizeBuilder:
         Raises:
             InvalidPredicate: the condition reads a column that is not a partition column.
         """
-        return self._frame(self._table.optimize(self._where))
+        with _delta_words():
+            return self._frame(self._table.optimize(self._where), is_zordered=False)
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
         """Z-order rows, so that files have narrow ranges in each of these columns; return the path and metrics.
@@ -73,10 +90,43 @@ class DeltaOptimizeBuilder:
             InvalidTableChange: a column is a partition column or has no statistics, or the table is clustered.
         """
         names = [name for given in cols for name in ([given] if isinstance(given, str) else given)]
-        return self._frame(self._table.optimize.z_order(names, self._where))
+        with _delta_words():
+            return self._frame(self._table.optimize.z_order(names, self._where), is_zordered=True)
 
-    def _frame(self, metrics: Metrics) -> DataFrame:
-        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(metrics))], _RESULT)
+    def _frame(self, metrics: Metrics, *, is_zordered: bool) -> DataFrame:
+        values = (*_metrics(metrics), _zorder_stats(metrics) if is_zordered else None)
+        return self._spark.createDataFrame([(hadoop_path(self._table.location), values)], _RESULT)
+
+
+@contextmanager
+def _delta_words() -> Iterator[None]:
+    """Begin the message about a column that an OPTIMIZE may not use with delta-spark's words: programs look for them."""
+    try:
+        yield
+    except InvalidPredicate as error:
+        columns = error.details.get("columns")
+        if not columns:
+            raise
+        partitions = ", ".join(error.details["partition_columns"])
+        raise InvalidPredicate(
+            f"Predicate references non-partition column '{columns[0]}'. Only the partition columns may be referenced: "
+            f"[{partitions}]. {error.message}",
+            **error.details,
+        ) from None
+    except InvalidTableChange as error:
+        if "is a partition column" not in error.message:
+            raise
+        raise InvalidTableChange(
+            f"{error.details['column']} is a partition column. Z-Ordering can only be performed on data columns. "
+            f"{error.message}",
+            **error.details,
+        ) from None
+
+
+def _zorder_stats(metrics: Metrics) -> tuple[object, ...]:
+    """Return delta-spark's metrics of a Z-order: each group of files becomes one cube."""
+    files = (metrics["numRemovedFiles"], metrics["numRemovedBytes"])
+    return ("all", (0, 0), files, 0, files, metrics["numBins"], None)
 
 
 def _metrics(metrics: Metrics) -> tuple[object, ...]:

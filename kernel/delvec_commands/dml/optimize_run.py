@@ -473,7 +473,7 @@ class OptimizeRun:
 
     def _parameters(self) -> dict[str, str]:
         options = self._options
-        predicate = json.dumps([] if options.where is None else [options.where], ensure_ascii=False)
+        predicate = json.dumps([] if options.where is None else [f"({options.where})"], ensure_ascii=False)
         if options.purge:
             return {"predicate": predicate, "applyPurge": "true"}
         cubes = self._cubes
@@ -547,4 +547,6 @@ def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
             f"table '{scan.name}' is partitioned by {columns}.",
             table=scan.name,
             predicate=predicate.text,
+            columns=others,
+            partition_columns=list(scan.partition_columns),
         )
