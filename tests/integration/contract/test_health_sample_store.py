@@ -8,6 +8,8 @@ from sqlalchemy import text
 from delvec_contract import HealthSample
 from delvec_contract.health_metrics import SampledMetrics
 from delvec_kernel.locations import table_id
+from delvec_service.store.commit_record import CommitConflict
+from delvec_service.store.events import EventStore
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore, superfluous
 from delvec_service.store.registry import Registry
 
@@ -169,3 +171,44 @@ def test_views_for_dashboards(database, store, tables):
     ]
     assert history == 2
     assert tables.catalog == ""
+
+
+def test_a_change_of_health_is_an_event_and_so_is_a_conflict(database):
+    record = Registry(database).add("file:///a", None, "a")[0]
+    events = EventStore(database)
+    store = HealthSampleStore(database, events)
+    steps = [
+        {},  # the first says nothing of a change
+        {"score": 71.0},
+        {"score": 81.0},
+        {"score": 81.0, "actions": []},
+        {"score": 81.0, "actions": []},
+    ]
+    for version, fields in enumerate(steps):
+        store.record(record.id, "m", replace(SAMPLE, version=version, **fields))
+    store.record(record.id, "m", replace(SAMPLE, version=1, score=1.0))  # late, of an old version
+
+    conflict = CommitConflict(
+        found_at=NOW,
+        type="ConcurrentAppendException",
+        operation="DELETE",
+        read_version=3,
+        transaction_id="t",
+        winning_version=4,
+        winning_operation="MERGE",
+        num_files=1,
+        reason="Version 4 (MERGE) added a file.",
+        principal="secret",
+        winning_principal="secret",
+    )
+    store.count(record.id, CommitCounts(conflicts=1), [conflict])
+
+    page = events.page("", 0)
+    assert [(one.event.type, one.event.data.get("version")) for one in page] == [
+        ("delvec.health", 2),
+        ("delvec.health", 3),
+        ("delvec.conflict", None),
+    ]
+    assert page[1].event.data["previous-actions"] == ["OPTIMIZE", "PURGE"]
+    assert page[2].event.data["winning-version"] == 4
+    assert "secret" not in str(page[2])
