@@ -26,7 +26,8 @@ from delvec_errors.root import *  # noqa: F403
 from delvec_errors.tables import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from delvec.connection import Connection, connect
+    from delvec.connection import Connection
+    from delvec.entry_point import connect
     from delvec.table import DeltaTable
     from delvec_commands.transaction import Metrics, Transaction
     from delvec_commands.vacuum import VacuumPlan
@@ -79,7 +80,7 @@ _HOMES = {
     "StructType": "delvec_kernel.schema.types",
     "Transaction": "delvec_commands.transaction",
     "VacuumPlan": "delvec_commands.vacuum",
-    "connect": "delvec.connection",
+    "connect": "delvec.entry_point",
 }
 
 # pyspark is not imported here, only where it is used.

@@ -1,4 +1,7 @@
-"""The command that runs the service."""
+"""The command that runs the service.
+
+Tested in `tests/integration/client/cli/test_cli.py`.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -3,7 +3,8 @@
 import threading
 from typing import Final
 
-from delvec.connection import Connection, connect
+from delvec.connection import Connection
+from delvec.entry_point import connect
 
 __all__ = ["current", "use"]
 

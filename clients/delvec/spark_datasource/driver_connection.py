@@ -2,7 +2,8 @@
 
 from functools import lru_cache
 
-from delvec.connection import Connection, connect
+from delvec.connection import Connection
+from delvec.entry_point import connect
 
 __all__ = ["driver_connection"]
 

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from delvec.connection import connect
+from delvec.entry_point import connect
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.write_transaction import WriteTransaction
 from delvec_contract.codec import as_json, from_json
