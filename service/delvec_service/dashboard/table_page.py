@@ -57,7 +57,8 @@ class TablePage:
         if tab not in self._tabs:
             return visit.missing()
         table = await visit.get(resource(name))  # checks whether it may be seen
-        if tab in ("advice", "files"):
+        # After an action the newest sample may be older than it: a checkpoint leaves none.
+        if tab in ("advice", "files") or visit.is_part or result:
             state = await visit.get(f"{resource(name)}/health", files="20", partitions="50")
         else:
             state = await _newest(visit, name)

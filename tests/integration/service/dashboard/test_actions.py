@@ -200,3 +200,16 @@ def test_a_task_of_the_page_is_listed_once_with_what_its_engine_reports(filled, 
     text = " ".join(shown.text.split())
     assert "PURGE done at" in text
     assert "REORG on" not in text
+
+
+def test_after_an_action_the_page_shows_the_new_state(filled):
+    filled.client.get(
+        f"{filled.url}/health"
+    ).raise_for_status()  # a sample, which a checkpoint does not renew
+    before = " ".join(Page(filled.client.get(f"/dashboard/tables/{filled.name}/maintenance")).text.split())
+    assert "Checkpoint0" not in before.replace(" ", "")
+
+    after = " ".join(run(filled, "checkpoint", tab="maintenance").text.split())
+
+    assert "A checkpoint of version 1 was written" in after
+    assert "Checkpoint0commitssince" in after.replace(" ", "")
