@@ -1,4 +1,7 @@
-"""``DeltaTable.optimize()`` with delta-spark's names."""
+"""``DeltaTable.optimize()`` with delta-spark's names.
+
+Tested in `tests/integration/spark/test_spark_delta_spark_api.py`.
+"""
 
 # ruff: noqa: N802, N803 - delta-spark's spelling is the point
 
