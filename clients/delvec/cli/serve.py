@@ -3,6 +3,7 @@
 Tested in `tests/integration/client/cli/test_cli.py`.
 """
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -86,9 +87,10 @@ def serve(
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
     url = f"http://{settings.host}:{settings.port}"
-    if settings.dashboard:
-        say(f"the page: {url}/")
-    say(f"the API's documentation: {url}/docs")
+    if sys.stderr.isatty():  # elsewhere it is the log, of lines of JSON
+        if settings.dashboard:
+            say(f"the page: {url}/")
+        say(f"the API's documentation: {url}/docs")
     with suppress(KeyboardInterrupt):  # which ends the service as it should
         server.run(settings)
 

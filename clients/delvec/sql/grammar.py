@@ -73,6 +73,7 @@ FORMS: Final = (
         "CREATE TABLE found USING DELTA LOCATION '/data/existing'",
     ),
     Form(_TABLES, "DROP TABLE [IF EXISTS] t", "DROP TABLE IF EXISTS copied"),
+    Form(_TABLES, "UNDROP TABLE t", "UNDROP TABLE parcels"),
     Form(
         _TABLES,
         "CONVERT TO DELTA parquet.`/path` [NO STATISTICS] [PARTITIONED BY (column type, …)]",

@@ -75,9 +75,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     )
     after = as_written(snapshot, changes)
     leaves = changes.operation == "DROP FEATURE" and not is_catalog_managed(after.protocol)
-    if (
-        not leaves or table.objects.catalog_id is not None
-    ):  # another catalog's tables do not leave it by a commit
+    if not leaves or table.objects.is_coordinated:  # a commit does not take a table from another catalog
         rules.check_definition(snapshot, after, table.name, table.objects.catalog_id)
     if (changes.removes and not changes.data_change) or changes.repacked:
         table.check_maintenance(REORGANIZE)

@@ -21,6 +21,8 @@ def test_each_example_runs(tmp_path):
     with delvec.connect(database_url="sqlite://") as elsewhere:
         elsewhere.create_table(tmp_path / "existing", "id long")
     with delvec.connect(tmp_path / "lake", database_url="sqlite://") as lake:
+        lake.create_table("parcels", "id long", managed=True)
+        lake.drop("parcels")
         results = {form.example: lake.sql(form.example.replace("/data", str(tmp_path))) for form in FORMS}
         assert results[
             "INSERT INTO people (id, name, age) VALUES (1, 'Ada', 36), (2, DEFAULT, 17), (3, 'Cy', 70)"
@@ -33,6 +35,7 @@ def test_each_example_runs(tmp_path):
             "found",
             "guests",
             "orders",
+            "parcels",
             "people",
         }
 
