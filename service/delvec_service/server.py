@@ -109,7 +109,7 @@ def _application(settings: Settings) -> ASGIApp:
     gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second
     readiness: Readiness = app.state.readiness
     _drain_first(app, readiness, settings.drain_seconds)
-    return _ConnectionDrainer(app, readiness)
+    return _ConnectionDrainer(app, readiness) if settings.drain_seconds else app
 
 
 def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
