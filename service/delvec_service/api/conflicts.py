@@ -86,7 +86,7 @@ def list_all_conflicts(
     start = datetime.now(UTC) - _RECENT if since is None else moment_of("since", since)
     visible = access.sees if access.is_restricted else None
     service.health.flush()
-    found = service.commit_record.all_conflicts(service.tables.catalog, start, limit, visible)
+    recorded = service.commit_record.all_conflicts(service.tables.catalog, start, limit, visible)
     access.is_decided = True
     return FleetConflictsResponse(
         conflicts=[
@@ -95,7 +95,7 @@ def list_all_conflicts(
                 table=name,
                 table_id=table_id,
             )
-            for table_id, name, one in found
+            for table_id, name, one in recorded
         ]
     )
 

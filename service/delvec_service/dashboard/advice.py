@@ -82,13 +82,13 @@ def steps(recommendations: Sequence[Mapping[str, Any]]) -> list[Step]:
     left = sum(one["points"] for one in recommendations)
     plan: list[Step] = []
     for action in sorted(by_action, key=_ORDER.index):
-        found = by_action[action]
-        left -= sum(one["points"] for one in found)
+        findings = by_action[action]
+        left -= sum(one["points"] for one in findings)
         note = _NOTES.get(action, "") if plan else ""
         title = _TITLES[action]
-        if action == "OPTIMIZE" and {one["action"] for one in found} > {action}:
+        if action == "OPTIMIZE" and {one["action"] for one in findings} > {action}:
             title += " and files with deleted rows"
-        plan.append(Step(action, title, found, max(0.0, 100.0 - left), note))
+        plan.append(Step(action, title, findings, max(0.0, 100.0 - left), note))
     return plan
 
 

@@ -75,15 +75,15 @@ def _checkpoint(values: _Values) -> list[str]:
 
 def _vacuum(values: _Values) -> list[str]:
     files, were = _files(values)
-    kept = f"Files removed in the last {values['retention-hours']:g} hours are kept."
+    retained = f"Files removed in the last {values['retention-hours']:g} hours are kept."
     match values["result"]:
         case "dry-run":
-            return [f"{files} would be deleted. Nothing was changed.", kept]
+            return [f"{files} would be deleted. Nothing was changed.", retained]
         case "deleted":
-            return [f"{files} {were} deleted permanently.", kept]
+            return [f"{files} {were} deleted permanently.", retained]
         case "quarantined":
-            return [f"{files} {were} moved into quarantine; they can be put back, or deleted.", kept]
-    return ["There was nothing to delete.", kept]
+            return [f"{files} {were} moved into quarantine; they can be put back, or deleted.", retained]
+    return ["There was nothing to delete.", retained]
 
 
 def _restore(values: _Values) -> list[str]:
