@@ -138,8 +138,9 @@ def test_no_sql_transaction_is_open_while_a_commit_waits_for_storage(tmp_path, r
         query = "SELECT query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
         idle.extend(postgres.query(query))
 
-    # No snapshots in the database: saving them is not part of the commit.
-    with running(database_url=postgres.url, log_maintenance=False, snapshot_store_bytes=0) as client:
+    # Snapshots and events are saved beside the commit.
+    settings = {"log_maintenance": False, "snapshot_store_bytes": 0, "event_days": 0}
+    with running(database_url=postgres.url, **settings) as client:
         table = filled(lake_of(client), tmp_path / "table")
         with fault_points.armed(after_ledger=look, before_put=look, after_put=look):
             assert table.delete("id = 1")["numDeletedRows"] == 1

@@ -126,8 +126,9 @@ class LogReader:
             UnsupportedReaderFeature: another one does.
         """
         if is_catalog_managed(snapshot.protocol):
-            location, catalog_id = snapshot.location, self.objects.catalog_id
-            check_catalog(snapshot.protocol, snapshot.metadata, self.table, location, catalog_id)
+            # Only another catalog can vouch for a table that does not say whose it is.
+            catalog_id = self.objects.catalog_id if self.objects.is_coordinated else None
+            check_catalog(snapshot.protocol, snapshot.metadata, self.table, snapshot.location, catalog_id)
 
     def first_incomplete(self, versions: Iterable[int]) -> int | None:
         """Return the first of these commits that is truncated: its writer has not finished, or never will."""
