@@ -32,6 +32,8 @@ MANY_PROCESSES = (
     *(
         "docs/check.md",
         "docs/cli.md",
+        "docs/events.md",
+        "docs/first-hour-rest.md",
         "docs/health.md",
         "docs/maintenance.md",
         "docs/optimize.md",

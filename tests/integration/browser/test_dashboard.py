@@ -25,6 +25,10 @@ if CHROMIUM is None and "chromium" not in os.environ.get("DELVEC_REQUIRE", ""):
     pytest.skip("Chromium is not installed", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives Chromium")
 
+pytestmark = pytest.mark.full(
+    "a page in a browser takes seconds; tests of the dashboard read the same pages over HTTP"
+)
+
 # httpx gives up after five seconds, which is too soon on a busy machine.
 get, post = partial(httpx.get, timeout=60), partial(httpx.post, timeout=60)
 
@@ -94,6 +98,7 @@ def address(page, tmp_path):
         yield address
 
 
+@pytest.mark.gate
 def test_search_filters_the_list_while_typing(page, address):
     page.goto(f"{address}/dashboard/tables")
     page.keyboard.press("/")
@@ -107,6 +112,7 @@ def test_search_filters_the_list_while_typing(page, address):
     playwright.expect(page.locator("#tables tbody tr")).to_have_count(3)
 
 
+@pytest.mark.gate
 def test_hostile_text_is_shown_and_never_run(page, address):
     for tab in ("schema", "history"):
         page.goto(f"{address}/dashboard/tables/people/{tab}")
@@ -116,6 +122,7 @@ def test_hostile_text_is_shown_and_never_run(page, address):
     assert page.locator(".chart canvas").count() == 6
 
 
+@pytest.mark.gate
 def test_a_task_is_run_without_leaving_the_page(page, address):
     page.goto(f"{address}/dashboard/tables/people/maintenance")
     page.select_option("#action", "checkpoint")
@@ -127,6 +134,7 @@ def test_a_task_is_run_without_leaving_the_page(page, address):
     assert page.url == f"{address}/dashboard/tables/people/maintenance"
 
 
+@pytest.mark.gate
 def test_sign_in_by_keyboard(page, tmp_path):
     with serving(page, tmp_path, token="secret") as address:
         page.goto(address)

@@ -144,6 +144,7 @@ def url(tmp_path, monkeypatch):
         yield url
 
 
+@pytest.mark.full("half a minute, until the server has ended its streams")
 def test_a_stream_resumes_where_it_was_interrupted(url):
     accept = {"Accept": "text/event-stream"}
     with httpx.Client(base_url=url, headers=bearer(ADMIN), timeout=60) as client:

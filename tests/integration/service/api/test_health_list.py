@@ -93,6 +93,7 @@ def test_rebases_and_conflicts_are_counted(client, three):
     assert client.get(f"{table.url}/health").json()["commits"] == counts
 
 
+@pytest.mark.full("a thousand tables take seconds to make")
 def test_a_thousand_tables_are_listed_quickly(client):
     from datetime import UTC, datetime
 
