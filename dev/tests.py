@@ -35,7 +35,7 @@ _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 _BUILD: Final = _ROOT / ".build"
 _TIMES: Final = _BUILD / "test-times.jsonl"
 _PASSED: Final = _BUILD / "test-full.json"
-_WORKERS: Final = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
+_WORKERS: Final = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 """More than two cores have: now and then tests wait for a disk, a JVM or another process."""
 _INTEROP: Final = "tests/interop"
 """A run of its own, because a JVM's class path is fixed, and these need delta-spark."""

@@ -84,7 +84,7 @@ def test_all_or_nothing_on_every_store(client, warehouse):
 
 def test_requests_of_a_transaction(s3_location, s3_server):
     warehouse = s3_location
-    settings = {"roots": [warehouse], "warehouse": warehouse, "log_maintenance": False}
+    settings = {"roots": [warehouse], "warehouse": warehouse, "log_maintenance": False, "event_days": 0}
     with running_service(**settings) as client:
         create(client, warehouse)
         assert commit(client, warehouse, 0, "a.parquet", "key-1").status_code == 200
