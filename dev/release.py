@@ -99,9 +99,7 @@ def _component(locked: re.Match[str]) -> dict[str, object]:
         "version": version,
         "purl": purl,
         # Of each distribution file of that version: which of them is installed depends on the platform.
-        "externalReferences": [
-            {"type": "distribution", "url": f"https://pypi.org/project/{name}/{version}/", "hashes": hashes}
-        ],
+        "externalReferences": [{"type": "distribution", "url": purl, "hashes": hashes}],
     }
 
 
