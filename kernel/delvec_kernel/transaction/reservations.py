@@ -1,6 +1,6 @@
 """Versions that change nothing, and reserve the next one for a transaction over several tables.
 
-Creating such a version is a commit like any other, so of all writers exactly one gets it, and whoever commits next has read
+Creating such a version is a commit like any other, so exactly one writer gets it, and the next one to commit has read
 it. A marker beside the log could not do that: a writer that looked just before the marker appeared would still create the
 version that it was to reserve.
 

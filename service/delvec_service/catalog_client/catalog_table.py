@@ -235,7 +235,7 @@ class CatalogTable:
         if latest is None or problem:
             raise CatalogUnavailable(
                 f"The answer of the catalog '{self._catalog.name}' about table '{self._name}' {problem}, so it cannot be "
-                "used. Ask whoever operates it.",
+                "used. Ask its operator.",
                 table=str(self._name),
             )
         return Ratified(latest, commits, frozenset(answer.allowed_maintenance_operations or ()))

@@ -41,7 +41,7 @@ from delvec_service.commits.commit_result import AlreadyApplied, Committed, Noth
 from delvec_service.commits.idempotency import key_reused
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.pending_commit import PendingCommit
-from delvec_service.commits.reservations import STAGED, Reservations
+from delvec_service.commits.reservations import Reservations
 from delvec_service.commits.transaction_records import (
     Decision,
     StagedVersion,
@@ -50,6 +50,7 @@ from delvec_service.commits.transaction_records import (
 )
 from delvec_service.logs import bind_log_context, log_context, logger
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 

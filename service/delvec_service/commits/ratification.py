@@ -46,7 +46,7 @@ from delvec_service.store.open_table import OpenTable
 from delvec_service.store.own_commits import OwnCommit
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
-__all__ = ["STAGED", "Ratification", "StagedFile"]
+__all__ = ["Ratification", "StagedFile"]
 
 _ATTEMPTS: Final = 5
 _MAX_AGE_SECONDS: Final = 12 * 3600.0

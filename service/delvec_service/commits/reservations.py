@@ -28,14 +28,14 @@ from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.transaction_records import Decision, StagedVersion, TransactionRecords
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["STAGED", "Reservations"]
+__all__ = ["Reservations"]
 
-STAGED: Final = "_delta_log/_staged_commits"
 _PAUSE_SECONDS: Final = 0.02
-_MOST: Final = 10_000
+_MAX_CACHED: Final = 10_000
 _MOST_BYTES: Final = 16 * 1024
 """A reservation is smaller."""
 
@@ -58,8 +58,8 @@ class Reservations:
         self._records = records
         self._patience = patience
         self._lock = threading.Lock()
-        self._known: LRUCache[tuple[str, int, str], Reservation | None] = LRUCache(_MOST)
-        self._met: LRUCache[str, float] = LRUCache(_MOST)
+        self._known: LRUCache[tuple[str, int, str], Reservation | None] = LRUCache(_MAX_CACHED)
+        self._met: LRUCache[str, float] = LRUCache(_MAX_CACHED)
         loader.when_loaded(self._publishes)
         log.when_following(self._may_follow)
 

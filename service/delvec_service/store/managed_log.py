@@ -109,7 +109,7 @@ class ManagedLog(ObjectStore):
             self._coordinator.doubt()
             raise MissingLogFile(
                 f"The catalog says that version {ratified.latest} is the newest of the table at {self.location}, but "
-                "neither the log nor the catalog has it. Ask whoever operates the catalog.",
+                "neither the log nor the catalog has it. Ask the catalog's operator.",
                 version=ratified.latest,
                 file=newest,
             )

@@ -329,7 +329,7 @@ class Tables:
             if self.catalog_of(record.name) != self.catalog_of(name):
                 raise LocationNotAllowed(
                     f"The catalog of table '{name}' says that it is at {location}, which is the place of another table. "
-                    "Ask whoever operates the catalog.",
+                    "Ask the catalog's operator.",
                     table=name,
                 )
             return self._registry.rename(record, name)
