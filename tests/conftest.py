@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import sys
-from collections import defaultdict
+import zlib
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import settings
@@ -62,7 +63,10 @@ _MOST_SECONDS_ON_SPARK = 60 * _SLOWNESS
 """Its first job starts a JVM, and on two busy cores each job takes seconds."""
 
 _SAMPLED = 4
-"""Of the cases of a test that is marked ``sampled`` the gate runs one in so many."""
+"""Of a test's table of cases the gate runs one in so many; see `sample`."""
+
+SAMPLED_FOLDERS = ("tests/integration/", "tests/chaos/", "tests/docs/examples/")
+"""Here a case makes tables, and often a service; elsewhere it takes milliseconds."""
 
 _WHOLE_MODULE = re.compile(r"^pytestmark = \[?.*\bpytest\.mark\.(full|long)\(", re.MULTILINE)
 
@@ -87,7 +91,8 @@ class _OneWorkerForSpark(LoadFileScheduling):
     """
 
     _SPARK = re.compile(
-        r"tests/integration/(spark/(?!test_spark_(connect|cluster|repeated_tasks)\.)|(engines|corpus)/.*(\[spark|-spark\]))"
+        r"tests/(integration/(spark/(?!test_spark_(connect|cluster|repeated_tasks)\.)"
+        r"|(engines|corpus)/(.*(\[spark|-spark\]|_spark($|_|\[))|test_(calendars|variants)\.))|interop/)"
     )
 
     def _split_scope(self, nodeid):
@@ -126,19 +131,45 @@ def reason_to_leave_out(item, suite):
     return full.args[0] if full else None
 
 
+def sample(table):
+    """Return the cases of a test that the gate runs: one in four, and with another of the first ones in each test.
+
+    So of tests on two stores some run on the one and some on the other. A test that is marked ``gate`` runs with each
+    engine, store and flag.
+    """
+    number = len(table)
+    start = zlib.crc32(table[0].nodeid.partition("[")[0].encode()) % number
+    chosen = {(start + step) % number for step in range(0, number, _SAMPLED)}
+    if not table[0].get_closest_marker("gate"):
+        return [table[place] for place in sorted(chosen)]
+    values = [{(name, repr(value)) for name, value in item.callspec.params.items()} for item in table]
+    counts = Counter(name for name, _ in set().union(*values))
+    cases, seen = [], set()
+    for place, (item, its) in enumerate(zip(table, values, strict=True)):
+        few = {(name, value) for name, value in its if counts[name] < _SAMPLED}
+        if place in chosen or few - seen:
+            cases.append(item)
+            seen |= few
+    return cases
+
+
 def _select(items, config):
     suite = config.getoption("--suite")
     if suite is None:
         return
     left_out = {item for item in items if reason_to_leave_out(item, suite) is not None}
     if suite == "gate":
-        cases = defaultdict(list)
+        tables = defaultdict(list)
         for item in items:
-            if item not in left_out and item.get_closest_marker("sampled"):
-                cases[item.parent.nodeid, item.originalname].append(item)
-        left_out.update(
-            item for sampled in cases.values() for number, item in enumerate(sampled) if number % _SAMPLED
-        )
+            if (
+                item not in left_out
+                and hasattr(item, "callspec")
+                and not item.get_closest_marker("every_case")
+            ):
+                tables[item.parent.nodeid, item.originalname].append(item)
+        for table in tables.values():
+            if table[0].nodeid.startswith(SAMPLED_FOLDERS):
+                left_out.update(set(table) - set(sample(table)))
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

@@ -64,6 +64,7 @@ for package in (delvec, delvec_engines):
 """
 
 
+@pytest.mark.full("starts a process that imports everything")
 def test_only_spark_modules_need_pyspark():
     """``pip install '.[local]'`` does not install it, and must be enough for Python, SQL and the shell."""
     done = subprocess.run(

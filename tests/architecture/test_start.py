@@ -100,6 +100,7 @@ def test_a_process_of_the_shell_does_not_use_pandas(tmp_path):
     assert "pandas" in imported(in_a_program + lists, "health", table)
 
 
+@pytest.mark.full("starts a process that imports everything")
 def test_a_process_of_the_service_does_not_use_pandas(tmp_path):
     serve = SERVE.replace("app = create_app(settings)", "app = server._application(settings)")
 

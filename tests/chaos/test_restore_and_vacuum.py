@@ -52,6 +52,7 @@ def test_a_restore_waits_for_a_vacuum_that_another_process_runs(lakes, monkeypat
     assert here.check()["num-errors"] == 0
 
 
+@pytest.mark.full("the other way round; starts processes")
 @pytest.mark.timeout(900)
 def test_a_vacuum_waits_for_a_restore_that_another_process_runs(lakes, monkeypatch):
     """Between RESTORE's check of the files and its commit, the VACUUM would delete them."""

@@ -130,6 +130,7 @@ def test_workers_share_a_port_and_are_replaced_under_load(tmp_path, replica):
     assert sorted(read_with_deltalake(location)) == sorted(load.appended)
 
 
+@pytest.mark.full("starts services in processes")
 def test_workers_without_a_shared_store_are_refused_at_startup(tmp_path):
     service = Replica(0, tmp_path, str(tmp_path), "sqlite://", DELVEC_WORKERS="2")
     service.start()

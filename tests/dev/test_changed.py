@@ -39,6 +39,7 @@ def test_tests_that_import_a_module_or_are_named_after_it(changed, expected):
     assert CHANGED["selected"](changed, IMPORTS) == ["tests/architecture", *expected]
 
 
+@pytest.mark.full("reads the imports of all tests")
 def test_the_tests_of_a_real_module_are_found():
     tests = CHANGED["selected"](["kernel/delvec_maintenance/compaction.py"], CHANGED["imports_of_tests"]())
     assert "tests/unit/maintenance/test_compaction.py" in tests

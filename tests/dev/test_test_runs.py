@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -129,9 +130,20 @@ def test_both(engine, number):
 @pytest.mark.full("random")
 def test_many():
     pass
-@pytest.mark.sampled("one table of cases")
 @pytest.mark.parametrize("case", range(6))
 def test_table(case):
+    pass
+@pytest.mark.gate
+@pytest.mark.parametrize("place", ["here", "there"])
+@pytest.mark.parametrize("case", range(0, 8, 2))
+def test_product(case, place):
+    pass
+@pytest.mark.parametrize("case", range(2))
+def test_pair(case):
+    pass
+@pytest.mark.every_case("short")
+@pytest.mark.parametrize("case", range(4))
+def test_short(case):
     pass
 @pytest.mark.long("an hour")
 def test_hours():
@@ -144,28 +156,33 @@ def test_dawdles():
 """
 
 
+@pytest.mark.full("starts pytest twice in processes of its own")
 def test_suites_leave_out_what_is_marked_and_the_gate_slow_tests(tmp_path):
-    conftest = "from tests import conftest\nconftest.MOST_SECONDS = 0.1\n"
+    conftest = "from tests import conftest\nconftest.MOST_SECONDS, conftest.SAMPLED_FOLDERS = 0.1, ('',)\n"
     (tmp_path / "conftest.py").write_text(conftest)
 
     code, output = pytest_in(tmp_path, MARKED, "--suite", "gate", "-v")
     assert code == 1, output
-    assert re.findall(r"::(\w+\S*) (\w+)", output) == [
-        ("test_each[duckdb]", "PASSED"),
-        ("test_both[duckdb-1]", "PASSED"),
-        ("test_both[spark-1]", "PASSED"),
-        ("test_table[0]", "PASSED"),
-        ("test_table[4]", "PASSED"),
-        ("test_waits", "PASSED"),
-        ("test_dawdles", "FAILED"),
-    ]
+    outcomes = dict(re.findall(r"::(\w+\S*) (\w+)", output))
+    assert outcomes.pop("test_dawdles") == "FAILED"
+    assert set(outcomes.values()) == {"PASSED"}
+    assert {"test_each[duckdb]", "test_both[duckdb-1]", "test_both[spark-1]", "test_waits"} <= set(outcomes)
+    counts = Counter(name.partition("[")[0] for name in outcomes)
+    tables = {"test_table": 2, "test_pair": 1, "test_short": 4}
+    assert (
+        counts
+        == {"test_each": 1, "test_both": 2, "test_waits": 1, "test_product": counts["test_product"]} | tables
+    )
+    places = {name[-6:-1].strip("-") for name in outcomes if name.startswith("test_product")}
+    assert places == {"here", "there"}
+    assert counts["test_product"] <= 4  # of eight
     assert "may take 0.1 s" in output
     code, output = pytest_in(tmp_path, MARKED, "--suite", "full", "-v")
-    assert (code, output.count(" PASSED")) == (0, 15), output
+    assert (code, output.count(" PASSED")) == (0, 29), output
 
 
 def test_each_test_that_leaves_the_gate_has_a_reason():
-    bare = re.compile(r"mark\.(full|full_on_spark|sampled|slow|long)\b(?!\(\s*(\"[^\"]{10}|reason\)))")
+    bare = re.compile(r"mark\.(full|full_on_spark|every_case|slow|long)\b(?!\(\s*(\"[^\"]{10}|reason\)))")
     modules = [*(ROOT / "tests").rglob("*.py")]
     assert not [
         (module.name, mark)
@@ -191,6 +208,7 @@ def pytest_in(folder, test, *options, **variables):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.full("starts pytest in a process of its own")
 def test_a_worker_that_dies_is_no_failed_test_to_be_tried_again(tmp_path, tests):
     code, output = pytest_in(tmp_path, "import os\ndef test_it():\n    os.kill(os.getpid(), 11)\n", "-n", "1")
 

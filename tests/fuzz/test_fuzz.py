@@ -25,7 +25,15 @@ SOURCES = tables.sources()
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(source, marks=pytest.mark.full("the gate damages those that are made here"))
+        if source == "corpus"
+        else source
+        for source in SOURCES
+    ],
+)
 @pytest.mark.slow("damages hundreds of tables and reads each")
 def test_damaged_tables_give_the_right_rows_or_a_typed_error(source):
     names = [f"{source}-{number}" for number in range(CASES // len(SOURCES))]

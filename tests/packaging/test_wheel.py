@@ -38,6 +38,7 @@ def empty_environment(wheel, tmp_path_factory):
     return python
 
 
+@pytest.mark.full("builds a wheel")
 def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 

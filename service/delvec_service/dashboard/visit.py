@@ -4,6 +4,7 @@ Tested in `tests/integration/service/dashboard/test_access.py`.
 """
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -142,6 +143,7 @@ def resource(table: str) -> str:
     return f"/v1/tables/{quote(table, safe='')}"
 
 
+@functools.cache
 def templates(build: str) -> Environment:
     """Return the templates.
 

@@ -230,6 +230,7 @@ def test_a_restore_of_a_clone_before_files_of_its_source_go_keeps_them(marked, f
     assert ids(forgetful) == [3, 4, 5, 6, 7, 8, 9, 100]
 
 
+@pytest.mark.full("waits for a lock")
 def test_a_restore_of_a_clone_waits_while_files_of_its_source_go(marked, forgetful, monkeypatch):
     with during_deletes(monkeypatch, partial(forgetful.restore, 0), seconds=3) as restores:
         assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] > 1

@@ -200,6 +200,7 @@ except delvec.EngineUnavailable as error:
     assert "pip install '.[local]'" in done.stdout
 
 
+@pytest.mark.full("starts processes")
 def test_missing_duckdb_is_explained(tmp_path):
     program = """
 import sys

@@ -26,7 +26,6 @@ def table(lake, tmp_path, request):
 
 
 @BOTH
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_are_deltas_after_every_statement(table, format_version):
     def converted():
         done = table.to_iceberg(format_version=format_version)
@@ -247,7 +246,6 @@ def number(field):
     ],
     ids=str,
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_partition_values_of_every_type(lake, tmp_path, kind, values, format_version):
     schema = pa.schema([("id", pa.int64()), ("p", kind)])
     table = lake.create_table(tmp_path / "t", schema, partition_by=["p"])

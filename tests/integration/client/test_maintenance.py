@@ -343,6 +343,7 @@ def test_in_the_shell(run, tmp_path):
 
 
 @pytest.mark.slow("waits for processes to end")
+@pytest.mark.full("starts processes, and waits for each")
 def test_the_loop_ends_when_it_is_told_to(tmp_path):
     import os
     import signal

@@ -114,7 +114,9 @@ def killed(table, name, **options):
     return ended.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("name", ["optimize", "vacuum"])
+@pytest.mark.parametrize(
+    "name", ["vacuum", pytest.param("optimize", marks=pytest.mark.full("a process for each fault point"))]
+)
 def test_a_process_killed_once_a_version_is_made(table, name):
     assert killed(table, name, points="after-put:kill")
 

@@ -49,7 +49,6 @@ def test_update_as_others_call_it(people, update):
         (lambda t: t.to_arrow([("id", "=", 1)]), "give conditions as filters="),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_what_contradicts_itself_is_refused_in_words(people, call, said):
     with pytest.raises(BadRequest, match=said):
         call(people)

@@ -770,7 +770,6 @@ class Damage:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.sampled("more random histories")
 def test_random_damage(lake, tmp_path, seed):
     table = lake.create_table(
         tmp_path / "t", "id long, name string", partition_by=["name"], properties=VECTORS

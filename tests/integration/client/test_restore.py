@@ -274,7 +274,6 @@ class Sequence:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.sampled("more random histories")
 def test_random_sequences_of_dml_and_restores(lake, tmp_path, seed):
     sequence = Sequence(lake, tmp_path / "t", seed)
     for _ in range(14):

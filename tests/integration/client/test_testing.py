@@ -36,6 +36,7 @@ def test_a_service_and_its_events(delvec_remote, delvec_service):  # noqa: F811
     assert operations == ["CREATE TABLE", "WRITE", "DELETE"]
 
 
+@pytest.mark.full("starts pytest in a process of its own")
 def test_the_fixtures_are_a_plugin(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["delvec.testing"]\n')
     (tmp_path / "test_mine.py").write_text(

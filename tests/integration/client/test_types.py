@@ -48,6 +48,7 @@ with delvec.connect() as lake:
 
 
 @pytest.mark.slow("mypy reads the client without a cache")
+@pytest.mark.full("starts mypy without its cache")
 def test_a_misspelled_name_does_not_pass_mypy(tmp_path):
     program, config = tmp_path / "program.py", tmp_path / "mypy.ini"
     program.write_text(PROGRAM)

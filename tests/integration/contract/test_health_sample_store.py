@@ -114,7 +114,6 @@ def test_the_list_has_the_least_healthy_tables_first(store, tables):
     "order", ["score", "deleted-ratio", "deleted-bytes", "small-files", "size-in-bytes", "num-files"]
 )
 @pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_pages_make_up_the_list(store, tables, order, size):
     whole = [one.id for one in store.page("", order)]
     found, after = [], None

@@ -49,7 +49,6 @@ def test_a_column_with_nul_in_its_name(lake, tmp_path):
 @pytest.mark.parametrize(
     "meta", [{"id": "a\0b" * 40}, {"name": "a\0b", "description": "\0"}, {"configuration": {"a\0b": "c\0d"}}]
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_metadata_with_nul(lake, tmp_path, meta):
     """A table id with NUL failed on PostgreSQL, after the commit."""
     table_of(tmp_path / "people", ("id", "long"), meta=meta)

@@ -152,6 +152,7 @@ def test_a_listing_starts_after_a_name_and_is_sorted(objects):
     assert [m.name for m in objects.list_from("_delta_log/")][:2] == [f"{0:020}.json", f"{1:020}.json"]
 
 
+@pytest.mark.full("makes thousands of objects")
 def test_a_listing_spans_pages(s3_location):
     objects = ObjectStore(s3_location)
     with ThreadPoolExecutor(8) as pool:

@@ -376,7 +376,6 @@ DAMAGE = {
 
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("when", ["before a restart", "in use"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_answers_are_right_whatever_rows_are_damaged(replica, people, statement, when):
     people.commit(RemoveFile("f1"))
     replica.saved(people, "id = 55")

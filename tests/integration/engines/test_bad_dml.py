@@ -83,7 +83,6 @@ MISMATCHED = {
 
 
 @pytest.mark.parametrize("case", MISMATCHED)
-@pytest.mark.sampled("more cases of one table of cases")
 def test_type_mismatches(place, lake, people, case):
     command, kind = MISMATCHED[case]
     with cases.refused(place, lake, kind, "id", exactly=kind is not errors.DelvecError):
@@ -105,7 +104,6 @@ CONSTRAINED = {
 }
 
 
-@pytest.mark.gate
 def test_constraints_tell_which_row_and_which_constraint(place, lake, people):
     lake.table("people").alter.add_constraint("small", "id < 1000")
     before = place.files()
@@ -149,7 +147,6 @@ def test_an_empty_text_is_null_in_a_column_that_partitions(place, lake, engine, 
 TWICE = pa.table({"id": pa.array([1, 2, 2], pa.int64()), "name": ["a", "b", "c"]})
 
 
-@pytest.mark.gate
 def test_keys_that_the_source_has_twice(place, lake, people):
     for begun in (
         lambda: people.merge(TWICE, KEYS).when_matched_update({"name": "source.name"}),

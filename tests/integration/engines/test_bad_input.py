@@ -77,7 +77,6 @@ def test_deletion_vectors(place, engine, case):
 
 
 @pytest.mark.parametrize("case", cases.DATA_FILES)
-@pytest.mark.gate
 def test_data_files(place, engine, case):
     damage, kind = cases.DATA_FILES[case]
     damage(place)

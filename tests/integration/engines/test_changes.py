@@ -252,7 +252,7 @@ def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
 
 
 @pytest.mark.spark
-@pytest.mark.gate
+@pytest.mark.full("a frame on Spark; other tests of the gate read frames of changes")
 def test_a_data_frame_is_the_same_and_lazy(lake, spark, everything):
     folder, changes = everything
     frame = lake.table(str(folder), engine=spark).changes_df(1, 8, columns=["id", *FEED])

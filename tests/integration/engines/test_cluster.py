@@ -331,7 +331,6 @@ def rewritten(**columns):
     ],
     ids=["gone", "cut", "turned", "empty", "text", "rows", "types", "nulls"],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_without_a_map_that_can_be_read_it_is_a_conflict(lake, tmp_path, monkeypatch, damage):
     table = make(lake, "duckdb", tmp_path / "table")
     before = rows(table)

@@ -80,7 +80,6 @@ FAR = [2, 2**32 + 1, 2**33 + 7]
 """The last two are beyond the end of every file here, which bitmaps may contain."""
 
 
-@pytest.mark.gate
 def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read, lake, engine, stored):
     masks = {
         "none": None,

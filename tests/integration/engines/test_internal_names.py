@@ -105,7 +105,6 @@ def test_rows_are_read_and_filtered(table):
     assert table.to_arrow(columns=[NAMES[0], NAMES[15]]).num_rows == 4
 
 
-@pytest.mark.gate
 def test_rows_are_deleted(table):
     for row, name in zip(expected([1]) * 3, (NAMES[1], NAMES[16], NAMES[17]), strict=True):
         table.delete(f"`{name}` = {row[name]}")
@@ -128,7 +127,6 @@ def test_rows_are_updated(table):
     )
 
 
-@pytest.mark.gate
 def test_rows_are_merged(table, engine):
     source = rows([2, 4, 5], plus=7)
     table.merge(

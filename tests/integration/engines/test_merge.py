@@ -118,7 +118,6 @@ def test_a_condition_that_is_null_is_not_true(make):
     assert content(table) == [(1, "t1", 1)]
 
 
-@pytest.mark.gate
 def test_several_source_rows_for_one_row(make):
     table = make(rows(1, 2))
     twice = source((1, "a"), (1, "b"))
@@ -324,7 +323,6 @@ def test_what_cannot_be_is_refused(make):
     assert (table.version(), content(table)) == (before, [(1, "t1", 1), (2, "t2", 2)])
 
 
-@pytest.mark.gate
 def test_what_fails_for_a_row_changes_nothing(make, lake):
     table = make(rows(1, 2))
     lake.table(table.location).alter.add_constraint("small", "n < 1000")

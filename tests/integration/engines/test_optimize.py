@@ -260,7 +260,6 @@ def test_neither_side_of_a_race_fails(table, lake, change):
     assert table.check()["num-errors"] == 0
 
 
-@pytest.mark.gate
 def test_an_optimize_that_wins_lets_a_delete_pass(table, lake):
     """The rows were found in files that were removed before the DELETE commits."""
     other = lake.table(table.location, engine="duckdb")

@@ -201,6 +201,7 @@ UNHURRIED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCh
 
 @settings(max_examples=20, deadline=None, suppress_health_check=UNHURRIED)
 @CASES
+@pytest.mark.full("random files; the gate has tables of cases")
 def test_the_same_rows_are_found_as_in_whole_files(
     lake, write_shared_table, whole, duckdb, written, texts, mode
 ):

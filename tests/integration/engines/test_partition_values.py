@@ -125,7 +125,6 @@ def partitioned(write_shared_table, data_file):
     return write_shared_table("partitioned", schema, files, partition_by=names), pa.table(expected)
 
 
-@pytest.mark.gate
 def test_partition_values_of_every_type(partitioned, read, same):
     folder, expected = partitioned
     same(read(folder), expected)

@@ -115,7 +115,6 @@ def check_refused(lake, engine, who, reads=read_all):
 
 @pytest.mark.parametrize("who", ["service", "engine"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_data_file_outside(lake, who, spelling):
     lake.commit(add(spelling.format(quote(str(lake.file(lake.outside))))))
     check_refused(lake, None, who)

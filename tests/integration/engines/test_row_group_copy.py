@@ -419,6 +419,7 @@ def test_versions_before_are_restored(copied):
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
+@pytest.mark.full("random histories; the gate has tables of cases")
 def test_copies_among_row_changes_keep_the_rows_of_a_model(tmp_path_factory, random):
     """Some of the row changes run between a copy and its commit."""
     with delvec.connect() as lake:

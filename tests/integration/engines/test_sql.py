@@ -8,6 +8,5 @@ pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on
 
 @pytest.mark.parametrize("statements", STATEMENTS, ids=lambda each: each.__name__)
 @pytest.mark.gate
-@pytest.mark.sampled("more cases of one table of cases")
 def test_statements(lake, engine, tmp_path, statements):
     statements(lake, engine, tmp_path)

@@ -228,7 +228,6 @@ def test_without_a_link_each_of_them_is_done(lakes):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.sampled("more cases of one table of cases")
 def test_no_link_leads_out_of_the_roots(lakes, place):
     lake = lakes()
     with mock.patch.object(checkpoints, "_SIDECAR_ACTIONS", 1):
@@ -263,7 +262,6 @@ def test_a_link_to_another_place_in_the_roots_is_followed(lakes):
 @pytest.mark.parametrize(
     "spelling", ["{}/dv.bin", "file:{}/dv.bin", "file://{}/dv.bin", "{}/%64v.bin", "file:{}/x/../dv.bin"]
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_vector_outside_the_roots_is_in_no_plan(lakes, size, spelling):
     """Inlined or not: recipients of the plan would read it."""
     lake = lakes()

@@ -58,7 +58,6 @@ def entries(head, value, tail, count):
     ],
     ids=lambda value: value[:60],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_much_rubbish_is_refused_as_soon_as_a_little(table, error, resource, body):
     answer, seconds = post(table.client, f"{table.url}/{resource}", body)
 
@@ -88,7 +87,6 @@ def test_much_rubbish_is_refused_as_soon_as_a_little(table, error, resource, bod
     ids=lambda value: str(value)[:40],
 )
 @pytest.mark.parametrize("resource", ["plan", "commits", "alter"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_what_readers_of_json_disagree_about_is_refused(table, error, resource, body, says):
     answer, _ = post(table.client, f"{table.url}/{resource}", body)
 

@@ -250,6 +250,7 @@ with httpx.Client(transport=EmbeddedTransport(app), base_url="http://delvec.test
 """
 
 
+@pytest.mark.full("starts a service with several processes")
 def test_several_processes_answer_for_one_another(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()

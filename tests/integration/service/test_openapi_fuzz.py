@@ -159,8 +159,9 @@ def request(path, method, operation, document, table, rng):
     return method.upper(), address, content, headers
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-@pytest.mark.sampled("more cases of one table of cases")
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.full("as many requests again"))]
+)
 def test_no_request_is_a_defect(running, create, tmp_path, kind):
     rng = random.Random(int(os.environ.get("DELVEC_FUZZ_SEED", "1")))
     root = tmp_path / "tables"

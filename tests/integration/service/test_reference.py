@@ -176,6 +176,7 @@ def test_page_can_be_read_without_the_token(running):
         assert client.get("/v1/tables").status_code == 401
 
 
+@pytest.mark.full("collects garbage several times")
 def test_an_application_is_freed_after_use(running):
     """Endpoints that refer to it would keep it: FastAPI caches them for the life of the process."""
     with running() as client:

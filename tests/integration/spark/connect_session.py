@@ -57,6 +57,22 @@ def commands(folder):
         assert DeltaTable.isDeltaTable(spark, str(location))
         assert not DeltaTable.isDeltaTable(spark, str(folder))
         assert list((location / "_delvec" / "scans").iterdir())
+    spark.stop()
+
+
+def data_source(folder):
+    """``format("delvec")``, and typed errors."""
+    spark = session(folder)
+    location = folder / "people"
+    with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
+        use(lake)
+        table = lake.create_table(
+            str(location), "id long, name string, country string", partition_by=["country"], engine=spark
+        )
+        table.append(
+            spark.range(500).selectExpr("id", "concat('n', id) name", "if(id < 400, 'é=', null) country")
+        )
+        table.delete("id % 10 = 3 or id % 10 = 4")
         check_data_source(spark, lake, location)
         with pytest.raises(delvec.InvalidPredicate, match="no_such_function"):
             table.delete("no_such_function(id) = 1")
@@ -196,7 +212,12 @@ def _check_feed(spark, source, checkpoint):
 
 
 if __name__ == "__main__":
-    {"commands": commands, "row changes": row_changes, "statements": statements, "streams": streams}[
-        sys.argv[1]
-    ](Path(sys.argv[2]))
+    cases = {
+        "commands": commands,
+        "data source": data_source,
+        "row changes": row_changes,
+        "statements": statements,
+        "streams": streams,
+    }
+    cases[sys.argv[1]](Path(sys.argv[2]))
     print("all is well")  # noqa: T201 - the answer

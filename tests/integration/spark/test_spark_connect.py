@@ -17,7 +17,7 @@ pytestmark = [
         "commands",
         *(
             pytest.param(w, marks=pytest.mark.full("starts a Connect server of its own"))
-            for w in ("row changes", "statements", "streams")
+            for w in ("data source", "row changes", "statements", "streams")
         ),
     ],
 )

@@ -191,7 +191,7 @@ def test_update_errors_name_the_cause(people):
         people.update(set={"nope": "1"})
 
 
-@pytest.mark.gate
+@pytest.mark.full("the gate has the same MERGE by Delvec's own API")
 def test_merge_with_every_clause(people, spark):
     changes = spark.createDataFrame(
         [(1, "gone", 0), (2, "two", 22), (3, "three", -1), (9, "new", 90), (8, "odd", -8)],

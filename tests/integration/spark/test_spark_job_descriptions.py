@@ -38,7 +38,7 @@ def jobs(spark, action):
     return {text.get() if text.isDefined() else None for text in told.values()}
 
 
-@pytest.mark.gate
+@pytest.mark.full("runs all commands on Spark once more")
 def test_jobs_of_commands_are_described(spark, events):
     source = spark.createDataFrame([(1, "b"), (1000, "c")], "id long, kind string")
     merge = (

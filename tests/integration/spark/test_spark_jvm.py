@@ -114,6 +114,7 @@ def test_an_overwrite_with_own_rows_of_an_unknown_version_is_refused(spark, lake
     assert sorted(table.to_arrow()["id"].to_pylist()) == [7, 8]
 
 
+@pytest.mark.full("the smoke on another PySpark runs this module")
 def test_which_tables_a_frame_reads_by_format(spark, table, each_way):
     frame = spark.read.format("delvec").option("versionAsOf", 1).load(table.location).where("id > 1")
 

@@ -39,6 +39,7 @@ def people(spark, *ids):
     ("ansi", "case"),
     [pytest.param(True, True, id="strict"), pytest.param(False, False, id="loose", marks=pytest.mark.gate)],
 )
+@pytest.mark.full("runs all commands on Spark once more")
 def test_commands_do_not_depend_on_the_session(lake, spark, tmp_path, ansi, case):
     """Names match without regard to case, as in every other Delta table."""
     table = lake.create_table(

@@ -82,7 +82,7 @@ def rows(table):
     return sorted((row["id"], row["name"]) for row in table.to_arrow().to_pylist())
 
 
-@pytest.mark.gate
+@pytest.mark.full("the gate has the test of a batch that runs again")
 def test_each_batch_is_one_version(lake, feed, tmp_path):
     place = tmp_path / "people"
     feed.put((1, "a"), (2, "é"))

@@ -40,7 +40,7 @@ def test_a_large_delete_removes_the_right_rows(budget, lake, spark, tmp_path):
     assert not people.check()["num-errors"]
 
 
-@pytest.mark.gate
+@pytest.mark.full("many rows on Spark")
 def test_row_indexes_of_a_large_delete_do_not_reach_the_driver(lake, spark, tmp_path, monkeypatch):
     """The deletion vectors take a megabyte; only each vector's place comes back."""
     monkeypatch.setattr(vector_tasks, "SENT_BYTES", 1 << 16)

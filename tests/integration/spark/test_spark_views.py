@@ -25,7 +25,7 @@ def people(lake, tmp_path):
     return table
 
 
-@pytest.mark.gate
+@pytest.mark.full("several jobs of Spark")
 def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, people, spark, tmp_path):
     other = lake.create_table(tmp_path / "Orders-2", "id long")
     other.append(pa.table({"id": [2]}))

@@ -101,7 +101,6 @@ def test_session_for_programs(delvec_command, people, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["o.json", "o.jsonl", "o.csv", "o.arrow", "o.parquet"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_what_read_writes_append_takes(delvec_command, people, tmp_path, name):
     assert delvec_command("read", people, "--out", tmp_path / name).code == 0
     done = delvec_command("append", people, tmp_path / name)
@@ -148,7 +147,6 @@ def test_json_is_all_that_standard_output_holds(delvec_command, people):
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.arrow", "out.json", "out.jsonl"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_go_to_a_file_and_come_back(delvec_command, people, tmp_path, name):
     done = delvec_command("read", people, "--limit", "2", "--out", tmp_path / name)
     assert (done.code, done.out, done.err) == (0, "", f"wrote 2 rows to {tmp_path / name}\n")
@@ -196,7 +194,6 @@ def test_partitions_and_properties(delvec_command, tmp_path):
         ["tables", "--url", "nonsense"],
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_failures_are_one_line_and_exit_code_1(delvec_command, people, arguments):
     done = delvec_command(*arguments)
     assert (done.code, done.out) == (1, "")
@@ -284,6 +281,7 @@ def test_version_is_told(delvec_command):
     assert delvec_command("--version").out == f"delvec {delvec.__version__}\n"
 
 
+@pytest.mark.full("starts a process for each case")
 def test_no_colours_where_they_are_not_wanted(people, tmp_path):
     environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb"}
     done = subprocess.run(
@@ -297,6 +295,7 @@ def test_no_colours_where_they_are_not_wanted(people, tmp_path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.full("starts processes")
 def test_reader_that_leaves_early_causes_no_complaint(people, delvec_command, tmp_path):
     pq.write_table(pa.table({"id": range(200_000)}), tmp_path / "many.parquet")
     delvec_command("append", people, tmp_path / "many.parquet")
@@ -316,6 +315,7 @@ def free_port():
         return sock.getsockname()[1]
 
 
+@pytest.mark.full("starts a service as a process")
 def test_service_serves_the_shell_and_the_client(delvec_command, tmp_path, monkeypatch):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -404,7 +404,6 @@ def test_a_table_is_created_unless_it_is_there(delvec_command, people):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "json", "jsonl"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_and_statements_come_from_standard_input(delvec_command, people, tmp_path, monkeypatch, kind):
     rows = tmp_path / f"rows.{kind}"
     assert delvec_command("read", people, "--out", rows).code == 0
@@ -452,7 +451,6 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "arrow", "parquet", None])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_what_read_writes_to_a_pipe_append_takes_from_it(tmp_path, capfdbinary, monkeypatch, kind):
     people = tmp_path / "people"
     with delvec.connect() as lake:

@@ -78,7 +78,6 @@ def gained(table, command):
 
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("where", ["id % 10 < 3", "id % 2 = 1", "id < 300"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_the_gain_of_a_purge_is_predicted(make, where, lake, tmp_path):
     table = make(lake, tmp_path)
     table.delete(where)
@@ -95,8 +94,9 @@ def test_the_gain_of_compaction_is_predicted(lake, tmp_path):
     assert planned.gain_bytes > 20_000
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.sampled("more cases of one table of cases")
+@pytest.mark.parametrize(
+    "partitioned", [pytest.param(False, marks=pytest.mark.full("the other has more steps")), True]
+)
 def test_a_sample_of_the_files_and_of_their_rows_says_it_of_all(partitioned, lake, tmp_path, monkeypatch):
     monkeypatch.setattr(rewrite_sample, "SAMPLE_BYTES", 2_500_000)
     table = lake.create_table(

@@ -42,7 +42,6 @@ def content(table, *names):
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("mode", ["name", "id"])
 @pytest.mark.parametrize("feed", ["true", "false"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_columns_that_a_merge_adds_to_a_mapped_table_hold_their_values(make, mode, vectors, feed):
     schema = pa.schema({"id": pa.int64(), "home": pa.struct({"city": pa.string()})})
     first = pa.Table.from_pylist([{"id": i, "home": {"city": "Oslo"}} for i in (1, 2, 3)], schema)
@@ -205,7 +204,6 @@ ONE_STAYS = {
 @pytest.mark.parametrize("feed", ["true", "false"])
 @pytest.mark.parametrize("command", ["delete", "delete by keys", "update", "merge"])
 @pytest.mark.parametrize("stay", [0, 1, 2])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_that_are_copied_are_there_and_counted_be_it_one(make, command, feed, stay):
     stays = [2, 3][:stay]
     table = make(rows(1, *stays), rows(7), enableDeletionVectors="false", enableChangeDataFeed=feed)

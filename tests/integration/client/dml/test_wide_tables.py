@@ -68,7 +68,6 @@ def merge_one(table, rows):
 
 
 @pytest.mark.parametrize("command", [update, update_all, merge_all, merge_one])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_work_is_linear_in_the_columns(lake, tmp_path, command):
     counts = []
     for columns in (FEW, MANY):

@@ -169,7 +169,6 @@ def test_a_table_is_created_and_forgotten_once(place, fault):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_are_appended_once(place, fault, which):
     """Whether the beginning of the transaction meets the fault, or its commit."""
     people = table(place)
@@ -186,7 +185,6 @@ def test_rows_are_appended_once(place, fault, which):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("vectors", [True, False])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_are_deleted_once_and_counted_once(place, fault, vectors):
     people = table(place, **{"delta.enableDeletionVectors": vectors})
     place.weather.faults = [fault] if vectors else [None, fault]

@@ -208,7 +208,6 @@ def test_describe_and_show(lake, sales):
         ("SELECT nope FROM sales", 1, 8, "nope"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_errors_have_a_position(lake, sales, text, line, column, reason):
     with pytest.raises(InvalidStatement, match=reason.replace("(", r"\(")) as caught:
         lake.sql(text)
@@ -247,7 +246,6 @@ def test_errors_have_a_position(lake, sales, text, line, column, reason):
     ],
 )
 @pytest.mark.parametrize("dialect", ["spark", "duckdb"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_nothing_but_tables_is_read_and_nothing_is_written(lake, sales, tmp_path, query, dialect):
     file = tmp_path / "secret.parquet"
     pq.write_table(pa.table({"id": [1]}), file)

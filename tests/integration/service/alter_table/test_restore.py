@@ -168,7 +168,6 @@ def test_the_same_request_restores_once(filled):
 
 @pytest.mark.parametrize("point", ["begin", "before-put", "after-put", "before-close", "before-answer"])
 @pytest.mark.parametrize("fault", ["error", "lost"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_restore_that_failed_anywhere_is_done_once_when_sent_again(filled, point, fault):
     filled.delete({"a.parquet": [1]})
     with fault_points.armed(f"{point}:{fault}*1"):

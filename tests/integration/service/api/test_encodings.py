@@ -29,7 +29,6 @@ def raw(client, method, path, **options):
         ("", False),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_large_answers_are_compressed_if_the_client_accepts_it(client, tables, accepted, is_compressed):
     headers = {"Accept-Encoding": accepted}
     table = tables[0]

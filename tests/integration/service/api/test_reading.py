@@ -137,7 +137,6 @@ def test_a_page_token_and_another_version_are_refused(filled, error):
         ({"page_size": 0}, "BadRequest"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_plans_that_cannot_be_are_refused(filled, error, request_, kind, headers):
     found = error(plan(filled, headers=headers, **request_))
 

@@ -187,6 +187,7 @@ def expected(operation, role, namespace):
     return "let in"
 
 
+@pytest.mark.every_case("a right too much must not pass the gate")
 @pytest.mark.parametrize("role", ["nothing", *ROLES, "admin of all"])
 @pytest.mark.parametrize("namespace", ["sales", "hr"])
 def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):

@@ -88,7 +88,6 @@ def asked_again(table, body, actions, *, is_lost):
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("point", sorted(fault_points.RATIFICATION))
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_service_killed_at_any_point_loses_and_doubles_nothing(tmp_path, point, state):
     with running_service(**settings(tmp_path)) as client:
         people = ManagedTable(client, "people").create()
@@ -127,7 +126,6 @@ def test_a_service_killed_at_any_point_loses_and_doubles_nothing(tmp_path, point
         ("before-answer:lost*1", "CommitStateUnknownException"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_fault_at_any_point_is_settled_by_the_same_request(people, fault, kind):
     body = people.staged([people.file([3])], txnId="ours")
     with fault_points.armed(fault):

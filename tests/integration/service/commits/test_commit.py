@@ -421,7 +421,6 @@ def test_a_file_is_named_once(filled, error, bitmap, request_):
         ({"partitionValues": {"id": "1"}}, "partition", "InvalidCommit"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_new_files_that_are_not_what_they_say_are_refused(filled, error, change, says, kind):
     add = filled.write_file("c.parquet", [1, 2, 3])
     change = {

@@ -201,7 +201,6 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("raced", [False, True], ids=["", "raced"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_request_that_contradicts_its_table_is_refused(filled, error, case, raced):
     """With and without commits since the read version."""
     build, status, kind = CASES[case]

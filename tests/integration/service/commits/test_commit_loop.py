@@ -485,7 +485,6 @@ def no_pauses(monkeypatch):
         ("before-answer:lost*1", 504),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_fault_at_each_point_leaves_a_table_that_asking_again_settles(filled, error, fault, status):
     with fault_points.armed(fault):
         answer = filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1)
@@ -520,7 +519,6 @@ KILLED = """
 
 
 @pytest.mark.parametrize("point", sorted(fault_points.POINTS))
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_service_killed_at_any_point_leaves_a_table_and_ledgered_files(filled, tmp_path, point):
     done = point in ("after-put", "before-close", "before-answer")
     arguments = [

@@ -584,7 +584,6 @@ KILLED = """
         ("put_if_absent", "after", 2, 1),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_killed_service_leaves_a_table_and_ledgered_files(filled, tmp_path, method, moment, version, files):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     script = textwrap.dedent(KILLED)

@@ -39,7 +39,6 @@ def _facts(answer):
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_request_gets_the_same_answer_by_id_and_by_name(filled, name):
     content, headers = ODD[name]
     table_id = filled.client.get(filled.url).json()["id"]

@@ -35,7 +35,6 @@ def assert_usable(table, version):
     ],
     ids=str,
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_half_a_character_in_a_commit_is_refused(filled, what):
     add = filled.write_file("new.parquet", [1])
 

@@ -130,7 +130,6 @@ def test_a_vector_that_others_replaced_meanwhile_is_written_as_it_is_then(scatte
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.sampled("more random histories")
 def test_random_deletes_and_compactions_lose_no_row(scattered, seed):
     draw = random.Random(seed)
     gone = {name: {1, 2} for name in NAMES}

@@ -70,6 +70,7 @@ def test_commits_of_other_writers_are_events(running, settings, tmp_path):
     assert foreign["data"]["engineInfo"] == "other"
 
 
+@pytest.mark.full("kills a process and waits for its leases")
 def test_a_commit_whose_process_died_is_an_event(running, settings, tmp_path):
     with running(**settings) as client:
         create(client, tmp_path / "people")

@@ -139,6 +139,7 @@ def test_the_signature_is_that_of_standard_webhooks():
     )
 
 
+@pytest.mark.full("waits between deliveries")
 def test_a_delivery_is_repeated_with_its_id_until_it_is_accepted(store, receiver, delivering):
     receiver.statuses[:] = [500, 410, 302]
     delivering()

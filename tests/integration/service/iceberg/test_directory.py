@@ -82,7 +82,6 @@ PLACES = pytest.mark.parametrize("place", ["_ice", ".", "metadata", "ice/deep", 
 
 @PLACES
 @BOTH
-@pytest.mark.sampled("more cases of one table of cases")
 def test_conversions_checks_lag_and_vacuum_follow_the_property(people, root, place, format_version):
     value = root / "iceberg" / "people" if place == "elsewhere" else place
     put(people, value)

@@ -154,7 +154,6 @@ def test_metadata_of_another_iceberg_table(people):
         ("last-sequence-number", "ten"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_metadata_that_contradict_themselves(people, name, value):
     people.change_metadata(lambda document: document.update({name: value}))
     assert "iceberg-metadata" in people.invariants
@@ -209,7 +208,6 @@ def test_a_manifest_list_that_is_missing(people):
         ("sequence_number", "iceberg-sequence-numbers"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_manifest_list_that_is_not_true(people, name, invariant):
     def change(rows):
         rows[0][name] += 1
@@ -221,7 +219,6 @@ def test_a_manifest_list_that_is_not_true(people, name, invariant):
 @pytest.mark.parametrize(
     "name", ["total-data-files", "total-records", "total-delete-files", "total-position-deletes"]
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_summary_that_is_not_true(people, name):
     people.change_metadata(lambda document: document["snapshots"][-1]["summary"].update({name: "77"}))
     assert people.invariants == {"iceberg-counts"}
@@ -291,7 +288,6 @@ def test_a_delete_file_of_no_bytes(people):
         ({"file_format": "AVRO"}, "iceberg-dangling-delete"),
     ],
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_deletes_that_are_described_wrong(people, values, invariant):
     people.change_file(DELETES, **values)
     assert invariant in people.invariants

@@ -158,8 +158,8 @@ def test_vectors_of_versions_between_may_be_gone(table):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.sampled("more random histories")
 @pytest.mark.slow("a history of dozens of commits and conversions")
+@pytest.mark.full("dozens of commits and conversions")
 def test_random_histories(lake, tmp_path, seed):
     """After each conversion the rows are Delta's, at the newest version and at some older ones."""
     randoms = random.Random(seed)

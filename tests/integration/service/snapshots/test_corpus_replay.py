@@ -87,7 +87,6 @@ def check(snapshot, expected):
     assert snapshot.schema.to_arrow() is not None
 
 
-@pytest.mark.sampled("tests/integration/corpus reads each of these tables")
 def test_the_newest_version(entry, store):
     expected = entry["expected"]
     refusal = REFUSED.get(expected.get("error_kind"))
@@ -112,7 +111,6 @@ def test_the_newest_version(entry, store):
         )
 
 
-@pytest.mark.sampled("more cases of one table of cases")
 def test_earlier_versions(entry, store):
     loader = SnapshotLoader()
     for version, expected in entry.get("history", {}).items():
@@ -128,7 +126,6 @@ def test_earlier_versions(entry, store):
                 loader.load(store, entry["id"], version=int(version))
 
 
-@pytest.mark.sampled("more cases of one table of cases")
 def test_one_commit_at_a_time_gives_what_a_checkpoint_gives(entry, store, tmp_path):
     """Incremental replay with the cache, commit by commit, gives the same state as a fresh replay."""
     source = locations.local_path(store.location) / "_delta_log"
@@ -159,7 +156,6 @@ def _rows(files: pa.Table, prefixes):
         yield row
 
 
-@pytest.mark.sampled("more cases of one table of cases")
 def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
     expected = entry["expected"]
     if expected.get("error_kind") == "no_commits":
@@ -176,7 +172,6 @@ def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
         assert errors
 
 
-@pytest.mark.sampled("more cases of one table of cases")
 def test_history_is_told_of_every_table(entry, store):
     if entry["expected"].get("error_kind") == "no_commits":
         with pytest.raises(NotADeltaTable):

@@ -187,6 +187,7 @@ def owners(database):
 
 
 @WAITS
+@pytest.mark.full("waits for a lease to end")
 def test_a_flag_is_renewed_while_it_is_held(database, elsewhere):
     other = elsewhere("restoring", seconds=4.0)
     time.sleep(6)

@@ -144,7 +144,6 @@ def drop(lake, answer):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("operation", ["create", "register", "convert", "import", "clone"])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_a_table_is_made_where_its_name_belongs_and_nowhere_else(lake, operation, place):
     wrong = {}
     source = lake.source("")

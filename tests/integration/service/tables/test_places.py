@@ -215,7 +215,6 @@ def tried(lake, who, operation, pattern):
     return answer, location, lake.files() == before and lake.tables() == tables
 
 
-@pytest.mark.sampled("more cases of one table of cases")
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: f"{row['operation']}-{row['principal']}")
 def test_an_operation_at_a_place_is_done_or_refused_as_the_threat_model_says(lake, row):
     who, wrong = row["principal"], {}

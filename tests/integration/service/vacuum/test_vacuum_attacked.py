@@ -94,7 +94,6 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.sampled("more random histories")
 def test_nothing_that_is_needed_goes_and_everything_else_that_is_old_does(table, seed):
     dice = random.Random(seed)
     writer = Writer(table, dice)

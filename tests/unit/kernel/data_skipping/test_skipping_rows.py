@@ -487,7 +487,6 @@ def _exhaustive(name):
 @pytest.mark.parametrize(
     ("name", "zone"), [(name, "UTC") for name in VALUES] + [(n, z) for n in ("ts", "n") for z in ZONES[1:]]
 )
-@pytest.mark.sampled("more cases of one table of cases")
 def test_every_pair_of_values_against_every_literal(name, zone, connections):
     nothing = {each: [None, None] for each in VALUES}
     values = [*VALUES[name][1], None]

@@ -125,6 +125,7 @@ def test_the_predicate_itself_is_not_changed():
     assert predicate.sql() == "`x` BETWEEN 0 AND 5 - 1 AND `y` = 2 * 3"
 
 
+@pytest.mark.full("thousands of random constants")
 def test_enough_of_the_random_constants_are_folded():
     """Makes the comparison with Spark meaningful."""
     changed = [text for text in CONSTANTS if _folded(f"x = ({text})") != f"x = ({text})"]

@@ -79,6 +79,7 @@ def test_a_user_names_the_functions_of_a_session():
             check_functions(text, ())
 
 
+@pytest.mark.full("thousands of random expressions")
 def test_rewriting_does_not_change_the_parse():
     kinds = {"bigint": "long", "int": "integer"}
     schema = StructType.from_json(

@@ -46,7 +46,6 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damaged", [0, 2])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_the_error_names_the_file_and_the_engine_lives_on(lake, tmp_path, command, damaged):
     bad, path = table(lake, tmp_path / "bad", damaged=damaged)
     good, _ = table(lake, tmp_path / "good")

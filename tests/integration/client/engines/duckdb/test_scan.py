@@ -54,7 +54,6 @@ def test_deleted_rows_are_gone_and_others_stay(engine, location):
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 @pytest.mark.parametrize("deleted", [None, [1]])
-@pytest.mark.sampled("more cases of one table of cases")
 def test_odd_file_names(engine, location, name, deleted):
     table = Table(location, PEOPLE, partition_by=[])
     path = table.add(f"{name}/{name}.parquet", people(0, 3), deleted=deleted)
