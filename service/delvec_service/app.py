@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["create_app"]
 
+_VERSION: Final = version("delvec")
 _WARM_SECONDS: Final = 10.0
 """How long shutdown waits for the warm-up: a stuck database must not keep the process alive."""
 
@@ -81,7 +82,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="Delvec",
-        version=version("delvec"),
+        version=_VERSION,
         description=_DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from a CDN; see api.reference

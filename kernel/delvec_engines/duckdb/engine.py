@@ -37,6 +37,7 @@ from delvec_parquet.use import uses_parquet_bytes
 __all__ = ["DuckDBEngine"]
 
 _LEAST_MEMORY: Final = 128 << 20
+_NAME: Final = f"delvec-duckdb/{version('delvec')}"  # not per engine: it reads a file
 
 
 class DuckDBEngine:
@@ -73,7 +74,6 @@ class DuckDBEngine:
         self._session = Session(
             connection, memory_limit, temp_directory, threads, parquet_bytes=self._parquet_bytes
         )
-        self._name = f"delvec-duckdb/{version('delvec')}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._is_own:
@@ -85,7 +85,7 @@ class DuckDBEngine:
     @property
     def name(self) -> str:
         """``delvec-duckdb/<version>``, recorded in the log as engineInfo."""
-        return self._name
+        return _NAME
 
     @property
     def copier(self) -> RowGroupCopier | None:

@@ -42,6 +42,7 @@ __all__ = ["Metrics"]
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
 _MEMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
+_VERSION: Final = version("delvec")
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _EOF: Final = b"# EOF\n"
 _REFRESH_SECONDS: Final = 5.0
@@ -140,7 +141,7 @@ class Metrics(Observer):
         }
         self._gauge(
             "build_info", "Version of the running service; always 1.", ("version",), "livemax"
-        ).labels(version("delvec")).set(1)
+        ).labels(_VERSION).set(1)
 
     def expose(self, accept: str, gauges: Gauges, more: bytes = b"") -> tuple[bytes, str]:
         """Return all metrics in an accepted format, and its media type.
