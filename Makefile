@@ -103,8 +103,9 @@ BENCH_limits = benchmarks.spark_limits
 BENCH_conversion = benchmarks.iceberg
 BENCH_iceberg = benchmarks.iceberg_readers
 BENCH_wide = benchmarks.wide_tables
+BENCH_ratifications = benchmarks.ratifications
 
-bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide" chooses
+bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications" chooses
 	@$(SETUP) --java --jars
 	@$(if $(PART),$(foreach name,$(PART),$(RUN) python -m $(BENCH_$(name)) &&) true,$(RUN) python -m benchmarks)
 
