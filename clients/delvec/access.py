@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from delvec.near_names import near_names
 from delvec_commands.table_service import TableService, iso_time, listed, request
 from delvec_contract import (
     GrantRequest,
@@ -99,7 +100,8 @@ class AccessControl:
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         body = request(GrantRequest, role=role, grantee=grantee, **on)
-        return self._service.call(operations.GRANT_ROLE, body).model_dump(by_alias=True)
+        with near_names(self._service):
+            return self._service.call(operations.GRANT_ROLE, body).model_dump(by_alias=True)
 
     def revoke(
         self,
@@ -117,7 +119,8 @@ class AccessControl:
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         given = {name.replace("_", "-"): value for name, value in on.items() if value}
-        self._service.call(operations.REVOKE_ROLE, parameters={"grantee": grantee, **given})
+        with near_names(self._service):
+            self._service.call(operations.REVOKE_ROLE, parameters={"grantee": grantee, **given})
 
     def grants(self, grantee: str | None = None) -> list[dict[str, Any]]:
         """Return the grants that this connection's token may change, or those of one grantee."""
@@ -152,13 +155,14 @@ class AccessControl:
         """
         if isinstance(since, timedelta):
             since = datetime.now(UTC) - since
-        return listed(
-            self._service,
-            operations.LIST_AUDIT,
-            lambda page: [one.model_dump(by_alias=True) for one in page.entries],
-            {"table": table, "principal": principal, "outcome": outcome, "since": iso_time(since)},
-            limit=limit,
-        )
+        with near_names(self._service):
+            return listed(
+                self._service,
+                operations.LIST_AUDIT,
+                lambda page: [one.model_dump(by_alias=True) for one in page.entries],
+                {"table": table, "principal": principal, "outcome": outcome, "since": iso_time(since)},
+                limit=limit,
+            )
 
 
 def _on(

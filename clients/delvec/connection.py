@@ -5,7 +5,6 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from delvec.access import AccessControl
 from delvec.alterations import Altered
 from delvec.ddl import parse_ddl
+from delvec.near_names import near_names
 from delvec.table import DeltaTable
 from delvec_commands.display import pairs, rows
 from delvec_commands.dml.retry import DEFAULT_RETRIES, checked
@@ -363,11 +363,8 @@ class Connection:
         chosen = self._engine(engine)
         location = location_of(name_or_location)
         if location is None:
-            name = os.fspath(name_or_location)
-            try:
-                named = self._service.call(operations.GET_TABLE, table=name)
-            except TableNotFound as error:
-                raise self._with_near_names(error, name) from None
+            with near_names(self._service):
+                named = self._service.call(operations.GET_TABLE, table=os.fspath(name_or_location))
             return DeltaTable(self._service, named, chosen, self._retries)
         resource, body = self._service.resolve(location), request(TableRequest, location=location)
         if resource is None:
@@ -392,7 +389,8 @@ class Connection:
             isolation: ``"serializable"``: also a change of a table that the transaction has only read is a conflict.
                 ``"snapshot"``: only what its commands depend on.
         """
-        versions = read_at_one_moment(self._service, tables, self._over)[1] if tables else {}
+        with near_names(self._service):
+            versions = read_at_one_moment(self._service, tables, self._over)[1] if tables else {}
         return MultiTableTransaction(self._service, self._over, versions, isolation)
 
     def snapshot(self, tables: Sequence[str]) -> MultiTableSnapshot[DeltaTable]:
@@ -404,7 +402,8 @@ class Connection:
             TableNotFound: no table has one of the names.
             ConcurrentWrite: they are written so often that they could not be read at one moment.
         """
-        return read_at_one_moment(self._service, tables, self._over)[0]
+        with near_names(self._service):
+            return read_at_one_moment(self._service, tables, self._over)[0]
 
     def _over(self, service: TableService) -> "Connection":
         """Return the same tables over another view of the service, whose commands are not retried."""
@@ -412,18 +411,6 @@ class Connection:
         with suppress(EngineUnavailable):
             lake._duckdb = self._engine(None)
         return lake
-
-    def _with_near_names(self, error: TableNotFound, name: str) -> TableNotFound:
-        """Return an error that also says which registered tables have nearly that name."""
-        try:
-            names = {each.name.lower(): each.name for each in self.tables()}
-        except DelvecError:
-            return error
-        near = [names[each] for each in get_close_matches(name.lower(), names)]
-        if not near:
-            return error
-        hint = " or ".join(f"'{each}'" for each in near)
-        return TableNotFound(f"{error.message} Did you mean {hint}?", **error.details, suggestions=near)
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
         """Return the registered tables, sorted by name.
@@ -495,7 +482,8 @@ class Connection:
             "wait": _EVENT_WAIT_SECONDS if follow else None,
         }
         while True:
-            page = self._service.call(operations.LIST_EVENTS, parameters={**asked, "cursor": after})
+            with near_names(self._service):
+                page = self._service.call(operations.LIST_EVENTS, parameters={**asked, "cursor": after})
             if not page.complete:
                 warnings.warn(f"events after {after} have expired", stacklevel=2)
             for event in page.events:
@@ -550,7 +538,8 @@ class Connection:
             TableAlreadyExists: another table has the name; the message has both locations.
         """
         table, body = self._registered(name_or_location), request(RenameRequest, name=name)
-        resource = self._service.call(operations.RENAME_TABLE, body, table=table)
+        with near_names(self._service):
+            resource = self._service.call(operations.RENAME_TABLE, body, table=table)
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
     def drop(self, name_or_location: str | os.PathLike[str]) -> None:
@@ -562,7 +551,8 @@ class Connection:
         Raises:
             TableNotFound: it is not registered.
         """
-        self._service.forget(self._registered(name_or_location))
+        with near_names(self._service):
+            self._service.forget(self._registered(name_or_location))
 
     def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
         """Same as :meth:`drop`."""
@@ -581,9 +571,9 @@ class Connection:
             TableAlreadyExists: another table has the name.
             NotADeltaTable: its folder is gone.
         """
-        resource = self._service.call(
-            operations.UNDROP_TABLE, request(UndropRequest, name=name), dropped=dropped
-        )
+        body = request(UndropRequest, name=name)
+        with near_names(self._service, dropped=True):
+            resource = self._service.call(operations.UNDROP_TABLE, body, dropped=dropped)
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
     def dropped_tables(self) -> list[DroppedTableResource]:
@@ -606,7 +596,8 @@ class Connection:
             VacuumIncomplete: storage did not delete all of them; call it again.
         """
         body = request(DeleteDroppedRequest, enforce_retention=enforce_retention)
-        return self._service.call(operations.DELETE_DROPPED, body, dropped=dropped).num_files
+        with near_names(self._service, dropped=True):
+            return self._service.call(operations.DELETE_DROPPED, body, dropped=dropped).num_files
 
     def _registered(self, name_or_location: str | os.PathLike[str]) -> str:
         """Return the name or id of a registered table."""
