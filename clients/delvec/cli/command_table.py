@@ -29,6 +29,7 @@ _PANELS: Final = {
     "rows": "Rows",
     "sql": "Rows",
     "inspection": "Inspecting tables",
+    "health": "Inspecting tables",
     "maintenance": "Looking after tables",
     "vacuum": "Looking after tables",
     "policies": "Looking after tables",
@@ -105,7 +106,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "history": Entry("inspection", "history", "List the table's commits, newest first."),
     "detail": Entry("inspection", "detail", "Show the table's schema, properties, protocol and size."),
     "health": Entry(
-        "inspection",
+        "health",
         "health",
         "Show what maintenance a table needs; without TABLE, list the tables that need it most.",
     ),

@@ -14,7 +14,7 @@ import typer
 from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
 
-__all__ = ["conflicts", "detail", "events", "health", "history", "tasks"]
+__all__ = ["conflicts", "detail", "events", "history", "tasks"]
 
 _WATCH_SECONDS: Final = 2.0
 _NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
@@ -90,55 +90,6 @@ def detail(context: typer.Context, table: Table) -> None:
         if isinstance(table_detail.get(field), int):
             table_detail[field] = f"{instant(table_detail[field])} UTC"
     print_pairs({name: _listed(value) for name, value in table_detail.items()})
-
-
-def health(
-    context: typer.Context,
-    table: Annotated[
-        str | None,
-        typer.Argument(metavar="[TABLE]", help="Table name or location; by default all registered tables."),
-    ] = None,
-    *,
-    files: Annotated[
-        int, typer.Option(min=0, max=1000, help="Number of files to list for each recommendation.")
-    ] = 0,
-    partitions: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Number of partitions to report, costliest first.")
-    ] = 0,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Also report how many files a lookup by this column opens, as for clustering columns; repeatable."
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Show the health samples taken since this time (ISO 8601)."),
-    ] = None,
-    order_by: Annotated[
-        str, typer.Option(help="Sort all tables by score, deleted-ratio, small-files, size-in-bytes, ...")
-    ] = "score",
-    min_deleted_ratio: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Only tables with at least this share of deleted rows.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of tables, or of samples (newest first).")
-    ] = None,
-) -> None:
-    """Show what maintenance a table needs; without TABLE, list the tables that need it most.
-
-    [bold]delvec health people --files 5 --partitions 10[/bold]
-
-    [bold]delvec health people --since 2026-01-31[/bold]
-
-    [bold]delvec health --order-by deleted-ratio --min-deleted-ratio 0.1[/bold]
-    """
-    if table is None:
-        _health_of_all(context, order_by, min_deleted_ratio, limit)
-    elif since is not None:
-        _health_over_time(context, table, since, limit)
-    else:
-        _health_of(context, table, files, partitions, column or [])
 
 
 def events(
@@ -277,92 +228,6 @@ def _print_tasks(task_entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _who(operation: str, principal: str | None) -> str:
     return operation if principal is None else f"{operation} by {principal}"
-
-
-def _health_of_all(
-    context: typer.Context, order_by: str, min_deleted_ratio: float | None, limit: int | None
-) -> None:
-    now = session(context)
-    with now.connect() as lake:
-        health_entries = lake.health(order_by, min_deleted_ratio=min_deleted_ratio, limit=limit)
-    if now.as_json:
-        print_json(health_entries)
-        return
-    columns = ["score", "deleted-ratio", "small-files", "num-files", "size-in-bytes", "gain-bytes"]
-    print_table(
-        ["table", *(name.replace("-", " ") for name in columns), "actions"],
-        [
-            (
-                entry["name"],
-                *(_counted(sample.get(name)) for name in columns),
-                ", ".join(sample.get("actions", ["not sampled yet"])),
-            )
-            for entry in health_entries
-            for sample in [entry["sample"] or {}]
-        ],
-        right=[name.replace("-", " ") for name in columns],
-    )
-
-
-def _health_over_time(context: typer.Context, table: str, since: str, limit: int | None) -> None:
-    now = session(context)
-    with now.table(table) as source:
-        health_samples = source.health_samples(since, limit=limit or 1000)
-    if now.as_json:
-        print_json(health_samples)
-        return
-    columns = ["version", "score", "deleted-ratio", "small-files", "num-files", "size-in-bytes"]
-    print_table(
-        ["time (UTC)", *(name.replace("-", " ") for name in columns)],
-        [
-            (f"{entry['sampled-at']:%Y-%m-%d %H:%M:%S}", *(_counted(entry[name]) for name in columns))
-            for entry in health_samples
-        ],
-        right=[name.replace("-", " ") for name in columns],
-    )
-
-
-def _health_of(context: typer.Context, table: str, files: int, partitions: int, columns: list[str]) -> None:
-    now = session(context)
-    with now.table(table) as source:
-        table_health = source.health(files=files, partitions=partitions, columns=columns)
-    if now.as_json:
-        print_json(table_health)
-        return
-    advice, worst = table_health.pop("recommendations", []), table_health.pop("partitions", [])
-    overlaps = table_health.pop("overlaps", [])
-    converted = table_health.pop("iceberg", [])
-    print_pairs({name.replace("-", " "): _counted(value) for name, value in table_health.items()})
-    if worst:
-        shown = [name for name in worst[0] if name != "partition-values"]
-        print_table(
-            ["partition", *(name.replace("-", " ") for name in shown)],
-            [
-                (_pairs(entry["partition-values"]), *(_counted(entry[name]) for name in shown))
-                for entry in worst
-            ],
-            right=[name.replace("-", " ") for name in shown],
-        )
-    for entry in overlaps:
-        print_pairs({name.replace("-", " "): _counted(entry[name]) for name in entry if name != "files"})
-        for file in entry["files"]:
-            print(f"  depth {file['depth']:g}: {file['path']} ({number(file['size-in-bytes'])} bytes)")
-    for one in converted:
-        shown = one.get("delta-version")
-        print(
-            f"Iceberg format version {one['format-version']}: "
-            f"{'not published yet' if shown is None else f'version {number(shown)}'}, "
-            f"{number(one['lag-versions'])} versions and {_seconds(one.get('lag-seconds'))} behind"
-        )
-    for entry in advice:
-        print(f"{entry['action']}: {entry['reason']} {entry['expected-gain']}")
-        print(f"  {entry['command']}")
-        for file in entry["files"]:
-            print(f"  {file['points']:.4f} points: {file['path']} ({number(file['size-in-bytes'])} bytes)")
-
-
-def _seconds(value: int | None) -> str:
-    return "an unknown time" if value is None else f"{number(value)} s"
 
 
 def _given(values: dict[str, Any] | None) -> dict[str, Any]:

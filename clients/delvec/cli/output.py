@@ -26,6 +26,7 @@ __all__ = [
     "print_json",
     "print_pairs",
     "print_table",
+    "printable",
     "rows_of",
     "say",
     "size_of",
@@ -202,7 +203,7 @@ def _print(table: Table) -> None:
 
 
 def _text(value: Any) -> Text:
-    return Text(_printable(_cell(value)))
+    return Text(printable(_cell(value)))
 
 
 def _cell(value: Any) -> str:
@@ -221,7 +222,7 @@ def _cell(value: Any) -> str:
     return converted if isinstance(converted, str) else json.dumps(converted, ensure_ascii=False)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return text without control characters: a table's rows must not steer the terminal."""
     if text.isprintable():
         return text

@@ -10,8 +10,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from delvec_service.auth.principals import at_least
+from delvec_maintenance.health.advice import steps
 from delvec_service.dashboard.actions import ACTIONS, BY_ADVICE, CHANGES, MENU, Action
-from delvec_service.dashboard.advice import steps
 from delvec_service.dashboard.charts import ROWS, charts, commit_charts
 from delvec_service.dashboard.formats import columns
 from delvec_service.dashboard.results import sentences

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delvec_service.dashboard.advice import needs
+from delvec_maintenance.health.advice import needs
 from delvec_service.dashboard.formats import FILTERS
 from delvec_service.dashboard.session import CSRF_FIELD, Session
 

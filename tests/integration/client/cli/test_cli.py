@@ -73,7 +73,7 @@ def test_session_for_people(delvec_command, people):
     assert [line.split()[0] for line in done.out.splitlines()] == ["version", "2", "1"]
     assert "DELETE" in done.out
     assert re.search(r"createdAt +20\d\d-[-0-9: ]+ UTC\n", delvec_command("detail", people).out)
-    assert re.search(r"num deleted rows +1\n", delvec_command("health", people).out)
+    assert re.search(r"Deleted rows +1\n", delvec_command("health", people).out)
     assert "people" in delvec_command("tables").out
 
 
@@ -89,8 +89,8 @@ def test_session_for_programs(delvec_command, people, tmp_path):
     (listed,) = delvec_command("health", "--min-deleted-ratio", "0.1", "--json").json
     assert listed["location"] == people.as_uri()
     assert listed["sample"]["num-deleted-rows"] == 1
-    assert re.search(r"people +[0-9.]+ +0\.3", delvec_command("health").out)
-    assert "not sampled yet" not in delvec_command("health").out
+    assert re.search(r"people +[0-9.]+ +33\.3 %", delvec_command("health").out)
+    assert "no commit or health request yet" not in delvec_command("health").out
     samples = delvec_command("health", people, "--since", "2020-01-01", "--json").json
     assert samples[0] == listed["sample"]
     assert delvec_command("health", people, "--since", "2020-01-01").out.count("\n") == 1 + len(samples)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delvec_service.dashboard.advice import needs, steps
+from delvec_maintenance.health.advice import needs, steps
 
 
 def advice(action, points, gain=0, files=0):

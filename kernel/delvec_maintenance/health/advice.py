@@ -1,6 +1,6 @@
 """Advice in the order in which to follow it: one step for all findings that one command puts right.
 
-Tested in `tests/integration/service/dashboard/test_advice.py`.
+Tested in `tests/unit/maintenance/health/test_advice.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
