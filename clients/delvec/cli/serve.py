@@ -86,13 +86,19 @@ def serve(
         raise typer.BadParameter(invalid_settings(error)[0]) from error
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
-    url = f"http://{settings.host}:{settings.port}"
+    url = f"http://{_reached_by(settings.host)}:{settings.port}"
     if sys.stderr.isatty():  # elsewhere it is the log, of lines of JSON
         if settings.dashboard:
             say(f"the page: {url}/")
         say(f"the API's documentation: {url}/docs")
     with suppress(KeyboardInterrupt):  # which ends the service as it should
         server.run(settings)
+
+
+def _reached_by(host: str) -> str:
+    """Return the host of a URL that reaches the service from this machine."""
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"[{own}]" if ":" in own else own
 
 
 def _check_roots(roots: Sequence[str]) -> None:

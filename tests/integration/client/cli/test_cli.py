@@ -1,12 +1,14 @@
 import io
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import httpx
 import pyarrow as pa
@@ -357,6 +359,29 @@ def test_service_serves_the_shell_and_the_client(delvec_command, tmp_path, monke
     assert {"event": "request", "method": "GET", "path": "/readyz", "status": 200}.items() <= next(
         event for event in events if event.get("status") == 200
     ).items()
+
+
+@pytest.mark.full("starts a service as a process")
+def test_serve_tells_a_terminal_where_the_page_is(tmp_path):
+    port, (ours, terminal) = free_port(), pty.openpty()
+    database = f"sqlite:///{tmp_path}/service.db"
+    service = subprocess.Popen(
+        [*DELVEC, "serve", "--host", "::1", "--port", str(port), "--roots", str(tmp_path), "--database-url", database],
+        stderr=terminal,
+    )  # fmt: skip
+    os.close(terminal)
+    said = b""
+    while b"/docs" not in said:
+        said += os.read(ours, 1000)
+    service.terminate()
+    with suppress(OSError):  # at its end
+        while os.read(ours, 1000):
+            pass
+    service.wait(120)
+    os.close(ours)
+    page, docs = said.decode().splitlines()[:2]
+    assert page == f"the page: http://[::1]:{port}/"
+    assert docs == f"the API's documentation: http://[::1]:{port}/docs"
 
 
 @pytest.mark.parametrize(("retries", "code"), [("1", 0), ("0", 1)])
