@@ -3,6 +3,7 @@
 Tested in `tests/integration/service/dashboard/test_formats.py`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,6 +22,7 @@ _POLICIES: Final = {
     "system.checkpoint": "Checkpoint",
     "system.vacuum": "VACUUM",
 }
+_WORD_ENDS: Final = re.compile(r"[_-]|(?<=[a-z0-9])(?=[A-Z])")
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -94,8 +96,9 @@ def band(score: float | None) -> str:
 
 
 def title(name: str) -> str:
-    """Return a name of the service, such as ``grant_role`` or ``system.vacuum``, in words."""
-    return _POLICIES.get(name) or name.replace("_", " ").replace("-", " ").capitalize()
+    """Return a name of the service or of Delta, such as ``grant_role`` or ``numOutputRows``, in words."""
+    words = _WORD_ENDS.sub(" ", name.removeprefix("num") if name[3:4].isupper() else name)
+    return _POLICIES.get(name) or words.capitalize()
 
 
 def instant(value: str | float) -> datetime:

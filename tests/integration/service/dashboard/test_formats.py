@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delvec_service.dashboard.charts import fleet_charts
-from delvec_service.dashboard.formats import age, counted, span
+from delvec_service.dashboard.formats import age, counted, span, title
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,23 @@ def test_an_age_is_relative():
 
 def test_nouns_agree():
     assert [counted(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("system.dv-purge", "Purge"),
+        ("grant_role", "Grant role"),
+        ("small-files", "Small files"),
+        ("numOutputRows", "Output rows"),
+        ("executionTimeMs", "Execution time ms"),
+        ("number", "Number"),
+        ("ConcurrentDeleteRead", "Concurrent delete read"),
+        ("", ""),
+    ],
+)
+def test_names_are_told_in_words(name, words):
+    assert title(name) == words
 
 
 def test_plots_of_the_fleet_are_told_in_words():
