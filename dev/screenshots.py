@@ -70,6 +70,7 @@ _PAGES: Final = {
     },
     "policy": "/dashboard/policies/compact",
     "policy-plan": "/dashboard/policies/purge/plan",
+    "quarantines": "/dashboard/quarantines?namespace=sales",
 }
 
 

@@ -4,23 +4,36 @@ Tested in `tests/integration/service/dashboard/test_access.py`.
 """
 
 import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, get_args
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
 from delvec_contract.access import AuditOutcome, GrantScope
 from delvec_service.auth.principals import ROLES
+from delvec_service.dashboard.paging import Pages
 from delvec_service.dashboard.visit import Refused, Visit
 
-__all__ = ["audit", "grant", "show"]
+__all__ = ["audit", "create_token", "grant", "revoke_token", "show"]
 
 _SCOPES: Final = get_args(GrantScope)
 _ON: Final = {"table": "table", "pattern": "pattern", "namespace": "namespace"}
+_LIFETIMES: Final = {"30": "30 days", "90": "90 days", "365": "a year", "": "no end"}
 
 
-async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -> Response:
-    """Show what the visitor may do, and the grants and tokens that it administers."""
+async def show(
+    visit: Visit, notice: str = "", refused: Refused | None = None, made: Mapping[str, Any] | None = None
+) -> Response:
+    """Show what the visitor may do, and the grants and tokens that it administers.
+
+    Args:
+        visit: the request.
+        notice: what was done.
+        refused: why it was not.
+        made: a new token, which no other page shows.
+    """
     access, grants, tokens = await asyncio.gather(
         visit.get("/v1/access"), visit.get("/v1/grants"), visit.find("/v1/tokens")
     )
@@ -32,8 +45,10 @@ async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -
         tokens=None if tokens is None else tokens["tokens"],
         roles=ROLES,
         scopes=_SCOPES,
+        lifetimes=_LIFETIMES,
         notice=notice,
         refused=refused,
+        made=made,
         form=visit.form if refused else {},
     )
 
@@ -41,6 +56,8 @@ async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -
 async def grant(visit: Visit) -> Response:
     """Grant or revoke a role, and show the grants as they are then."""
     form = visit.form
+    if await _is_open(visit):
+        return await show(visit)
     scope, target, grantee = (form.get(name, "").strip() for name in ("scope", "target", "grantee"))
     on: dict[str, Any] = {_ON[scope]: target} if scope in _ON else {"all-tables": True}
     where = f"on {scope} {form.get('called', target)}" if scope in _ON else "on all tables"
@@ -57,6 +74,44 @@ async def grant(visit: Visit) -> Response:
     return await show(visit, notice)
 
 
+async def create_token(visit: Visit) -> Response:
+    """Create a token, and show it this once, above the tokens as they are then."""
+    if await _is_open(visit):
+        return await show(visit)
+    name, principal, days = (visit.form.get(field, "").strip() for field in ("name", "principal", "days"))
+    if days not in _LIFETIMES:
+        return visit.missing()
+    until = (datetime.now(UTC) + timedelta(days=int(days))).isoformat() if days else None
+    body = {"name": name, "principal": principal or None, "expires-at": until}
+    answer = await visit.send("POST", "/v1/tokens", body)
+    if isinstance(answer, Refused):
+        return await show(visit, refused=answer)
+    return await show(visit, made=answer)
+
+
+async def revoke_token(visit: Visit, name: str) -> Response:
+    """Revoke a token once that is confirmed, and show the tokens as they are then."""
+    if visit.form.get("confirmed") != "yes":
+        access, tokens = await asyncio.gather(visit.get("/v1/access"), visit.get("/v1/tokens"))
+        token = next((one for one in tokens["tokens"] if one["name"] == name), None)
+        if token is None:
+            return visit.missing()
+        return visit.page("token_revoke.html", token=token, is_own=token["principal"] == access["principal"])
+    answer = await visit.send("DELETE", f"/v1/tokens/{quote(name, safe='')}")
+    if isinstance(answer, Refused):
+        return await show(visit, refused=answer)
+    return await show(visit, f"Token {name} was revoked.")
+
+
+async def _is_open(visit: Visit) -> bool:
+    """Whether the service requires no token.
+
+    Its first token or role would lock everybody out, for no admin could be made over HTTP afterwards.
+    """
+    access = await visit.get("/v1/access")
+    return access["principal"] is None
+
+
 async def audit(visit: Visit) -> Response:
     """Show the audit log: who changed what, and what was denied."""
     chosen = {
@@ -65,20 +120,18 @@ async def audit(visit: Visit) -> Response:
         if (value := visit.query.get(key, "").strip())
         and (key != "outcome" or value in get_args(AuditOutcome))
     }
-    token = visit.query.get("page-token", "")
-    place = {"page-token": token} if token else {}
+    pages = Pages(visit, "/dashboard/audit", chosen)
     try:
-        answer, refused = await visit.get("/v1/audit", **chosen, **place), None
+        answer, refused = await visit.get("/v1/audit", **chosen, **pages.place), None
     except Refused as problem:
         if problem.status not in (403, 404):
             raise
         answer, refused = {"entries": [], "next-page-token": None}, problem
-    after = answer["next-page-token"]
     return visit.page(
         "audit.html",
         entries=answer["entries"],
         refused=refused,
         chosen=chosen,
         outcomes=get_args(AuditOutcome),
-        following=f"/dashboard/audit?{urlencode(chosen | {'page-token': after})}" if after else None,
+        pages=pages.followed_by(answer["next-page-token"]),
     )

@@ -17,7 +17,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from delvec_service.dashboard import access_page, fleet_page, maintenance_page, policies_page, tables_page
+from delvec_service.dashboard import (
+    access_page,
+    fleet_page,
+    maintenance_page,
+    policies_page,
+    quarantines_page,
+    tables_page,
+)
 from delvec_service.dashboard.session import CSRF_FIELD, Session
 from delvec_service.dashboard.table_page import TablePage
 from delvec_service.dashboard.tasks import Tasks
@@ -135,6 +142,7 @@ def _routes(table: TablePage) -> Sequence[tuple[str, re.Pattern[str], _Page]]:
         ("GET", "/dashboard/maintenance", maintenance_page.show),
         ("GET", "/dashboard/running", maintenance_page.running),
         ("GET", "/dashboard/conflicts", maintenance_page.conflicts),
+        ("GET", "/dashboard/quarantines", quarantines_page.show),
         ("GET", "/dashboard/policies", policies_page.show),
         ("POST", "/dashboard/policies", policies_page.save),
         ("GET", policy, policies_page.edit),
@@ -142,6 +150,8 @@ def _routes(table: TablePage) -> Sequence[tuple[str, re.Pattern[str], _Page]]:
         ("GET", f"{policy}/plan", policies_page.plan),
         ("GET", "/dashboard/access", access_page.show),
         ("POST", "/dashboard/access", access_page.grant),
+        ("POST", "/dashboard/tokens", access_page.create_token),
+        ("POST", "/dashboard/tokens/(?P<name>[^/]+)/revoke", access_page.revoke_token),
         ("GET", "/dashboard/audit", access_page.audit),
         ("GET", _SIGN_IN, _sign_in_page),
         ("POST", _SIGN_IN, _sign_in),

@@ -6,11 +6,12 @@ Tested in `tests/integration/service/dashboard/test_table.py` and `tests/integra
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.responses import Response
 
-from delvec_service.auth.principals import at_least
 from delvec_maintenance.health.advice import steps
+from delvec_service.auth.principals import at_least
 from delvec_service.dashboard.actions import ACTIONS, BY_ADVICE, CHANGES, MENU, Action
 from delvec_service.dashboard.charts import ROWS, charts, commit_charts
 from delvec_service.dashboard.formats import columns
@@ -29,6 +30,8 @@ _TABS: Final = {
     "conflicts": "Conflicts",
     "schema": "Schema",
 }
+_OF_ALL: Final = "quarantines"
+"""The page of all tables' quarantines, where the tab of a table's page is otherwise."""
 
 
 class TablePage:
@@ -110,6 +113,7 @@ class TablePage:
         table = await visit.get(resource(name))
         tab = form.get("tab", "advice")
         label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
+        title = f"{table['name']}: {label}" if tab == _OF_ALL else label
         if action.is_confirmed:
             preview = await self._preview(visit, name, action)
             seen = None if preview is None else preview.get("read-version")
@@ -117,10 +121,13 @@ class TablePage:
                 result = {
                     "template": "confirm.html",
                     "label": label,
+                    "title": title,
                     "question": action.asked(preview or {}),
                     "said": [] if preview is None else sentences(request.path, preview),
                     "files": (preview or {}).get("files", ()),
                     "seen": seen,
+                    "back": "/dashboard/"
+                    + (tab if tab == _OF_ALL else f"tables/{quote(table['id'], safe='')}/{tab}"),
                     "is_overtaken": form.get("confirmed") == "yes",
                     "form": {
                         key: form[key] for key in ("action", "version", "quarantine", "tab") if key in form
@@ -134,7 +141,7 @@ class TablePage:
             task.state = "done" if refused is None else "failed"
         result = {
             "template": "result.html",
-            "label": label,
+            "title": title,
             "refused": refused,
             "values": {} if refused else answer,
             "said": [] if isinstance(answer, Refused) else sentences(request.path, answer),
@@ -150,6 +157,7 @@ class TablePage:
         """Return a result: as a part for the page that asked, or with the page around it."""
         if visit.is_part:
             return visit.page(result["template"], name=table["id"], result=result)
+        tab = "maintenance" if tab == _OF_ALL else tab
         return await self.show(visit, name, tab if tab in _TABS else "advice", result)
 
     async def _preview(self, visit: Visit, name: str, action: Action) -> dict[str, Any] | None:

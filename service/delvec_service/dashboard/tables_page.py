@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from delvec_contract import HealthSample
 from delvec_contract.health_metrics import HealthOrder, metrics_of
+from delvec_service.dashboard.paging import Pages
 from delvec_service.dashboard.visit import Visit
 
 __all__ = ["show"]
@@ -36,14 +37,8 @@ async def show(visit: Visit) -> Response:
     chosen |= {"search": search} if search else {}
     namespace = visit.query.get("namespace")
     chosen |= {} if namespace is None else {"namespace": namespace[:128]}
-    token = visit.query.get("page-token", "")
-    place = {"page-token": token} if token else {}
-    listed = await visit.get("/v1/health", **chosen, **place, **{"page-size": str(_PAGE_SIZE)})
-    after = listed["next-page-token"]
-
-    def address(**changed: str) -> str:
-        return f"/dashboard/tables?{urlencode(chosen | {key.replace('_', '-'): one for key, one in changed.items()})}"
-
+    pages = Pages(visit, "/dashboard/tables", chosen)
+    listed = await visit.get("/v1/health", **chosen, **pages.place, **{"page-size": str(_PAGE_SIZE)})
     return visit.page(
         "tables.html",
         tables=listed["tables"],
@@ -51,10 +46,12 @@ async def show(visit: Visit) -> Response:
         last=listed["num-before"] + len(listed["tables"]),
         total=listed["num-tables"],
         orders=_ORDERS,
-        columns=[(label, key, address(order_by=key)) for label, key in _COLUMNS],
+        columns=[
+            (label, key, f"/dashboard/tables?{urlencode(chosen | {'order-by': key})}")
+            for label, key in _COLUMNS
+        ],
         order=chosen["order-by"],
         search=search,
         namespace=namespace,
-        start=address() if token else None,
-        following=address(page_token=after) if after else None,
+        pages=pages.followed_by(listed["next-page-token"]),
     )

@@ -214,6 +214,67 @@ def test_a_commit_is_undone_by_keyboard_after_confirmation(page, address):
     assert [one["operation"] for one in history[:1]] == ["RESTORE"]
 
 
+def test_files_in_quarantine_are_put_back_by_keyboard(page, address, tmp_path):
+    left = tmp_path / "people" / "left-over.parquet"
+    left.write_bytes(b"nobody's")
+    os.utime(left, (1, 1))
+    post(f"{address}/v1/tables/people/vacuum", json={"quarantine": True}).raise_for_status()
+    page.goto(f"{address}/dashboard/maintenance")
+    page.get_by_role("link", name="Quarantines of all tables").press("Enter")
+    page.get_by_role("button", name="Delete permanently").press("Enter")
+    playwright.expect(page.locator(".confirm h2")).to_have_text("people: Delete the quarantine?")
+    page.get_by_role("link", name="Cancel").press("Enter")
+    page.wait_for_selector("#result:empty", state="attached")
+    assert page.url == f"{address}/dashboard/quarantines"
+    page.get_by_role("button", name="Put files back").press("Enter")
+
+    page.wait_for_selector("#result .result")
+    assert "1 file with 8 B was put back." in page.locator("#result").inner_text()
+    playwright.expect(page.locator("#state")).to_contain_text("No files are in quarantine")  # the new state
+    assert page.evaluate("document.activeElement.id") == "result"
+    assert left.exists()
+
+
+def test_a_token_is_created_and_revoked_by_keyboard(page, tmp_path):
+    with serving(page, tmp_path, token="root") as address:
+        sign_in(page, address, "root")
+        page.goto(f"{address}/dashboard/access")
+        page.locator("summary", has_text="Create a token").press("Enter")
+        page.get_by_label("Name", exact=True).focus()
+        page.keyboard.type("etl")
+        page.keyboard.press("Enter")
+        secret = page.locator(".secret").inner_text()
+        assert get(f"{address}/v1/access", headers={"Authorization": f"Bearer {secret}"}).is_success
+        assert sound(page) == []
+        page.get_by_role("button", name="Revoke").press("Enter")
+        assert "Revoke token etl?" in page.locator("h1").inner_text()
+        assert sound(page) == []
+        page.get_by_role("button", name="Revoke").press("Enter")
+        assert "Token etl was revoked." in page.locator("main").inner_text()
+        assert secret not in page.content()
+        for width in (1280, 400):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert sound(page) == []
+
+
+def sign_in(page, address, token):
+    page.goto(address)
+    page.keyboard.type(token)  # the field is focused
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{address}/")
+
+
+def sound(page):
+    """Return what axe-core finds wrong with a page."""
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    page.evaluate(axe_source())
+    return page.evaluate(
+        "axe.run().then(found => found.violations.map(one => [one.id, one.nodes.map(node => node.html)]))"
+    )
+
+
 def test_deleting_asks_first_and_can_be_cancelled(page, address):
     page.goto(f"{address}/dashboard/tables/people/maintenance")
     page.select_option("#action", "vacuum")
@@ -252,6 +313,7 @@ PATHS = [
     *(f"{TABLE}/{tab}" for tab in ("files", "trends", "maintenance", "history", "conflicts", "schema")),
     *(f"/dashboard/{one}" for one in ("maintenance", "policies", "conflicts", "access", "audit", "sign-in")),
     "/dashboard/policies/new",
+    "/dashboard/quarantines",
     "/dashboard/policies/new?type=system.data-compaction",
 ]
 CONTRAST = """() => {
@@ -289,15 +351,9 @@ def test_text_has_enough_contrast(page, address, scheme):
 
 
 def test_axe_finds_nothing_wrong(page, address):
-    source = axe_source()
     for path in PATHS:
         page.goto(address + path)
-        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-        page.evaluate(source)
-        wrong = page.evaluate(
-            "axe.run().then(found => found.violations.map(one => [one.id, one.nodes.map(node => node.html)]))"
-        )
-        assert wrong == [], path
+        assert sound(page) == [], path
 
 
 def axe_source():
@@ -332,6 +388,9 @@ def test_a_thousand_tables_and_none(page, tmp_path):
         page.get_by_role("link", name="Next page").click()
         page.wait_for_url("**page-token=**")
         assert "t0050" in page.locator("#tables").inner_text()
+        page.get_by_role("link", name="Previous page").click()
+        page.wait_for_url(f"{address}/dashboard/tables?order-by=score")
+        assert "1-50 of 1,000" in page.locator("#tables").inner_text()
         page.get_by_role("link", name="Deleted").click()  # columns are sortable
         page.wait_for_url("**order-by=deleted-ratio**")
         assert page.locator("th[aria-sort=descending]").inner_text() == "Deleted"
@@ -349,10 +408,7 @@ def test_a_reader_sees_no_actions(page, tmp_path):
         made = post(f"{address}/v1/tokens", json={"name": "eve"}, headers=root).json()
         grant = {"grantee": made["principal"], "role": "reader", "table": "people"}
         post(f"{address}/v1/grants", json=grant, headers=root).raise_for_status()
-        page.goto(address)
-        page.keyboard.type(made["token"])
-        page.keyboard.press("Enter")
-        page.wait_for_url(f"{address}/")
+        sign_in(page, address, made["token"])
         page.get_by_role("link", name="Tables").click()
         page.wait_for_selector("#tables")
         assert page.locator("#tables tbody tr").count() == 1

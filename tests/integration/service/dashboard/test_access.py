@@ -2,11 +2,14 @@
 
 import hashlib
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.support.html_pages import Page, create, csrf
+
+from delvec_service.store.audit import AuditRecord
 
 STATIC = Path(__file__).parents[4] / "service" / "delvec_service" / "dashboard" / "static"
 
@@ -160,3 +163,150 @@ def test_the_page_shows_and_does_what_the_token_may(running, tmp_path):
         assert "You may not do this" in Page(run).text
         assert "PermissionDenied" not in Page(run).text
         assert not list((tmp_path / "people" / "_delta_log").glob("*.checkpoint*"))
+
+
+@pytest.fixture
+def guarded(running, tmp_path):
+    """A service that requires tokens, with an administrator who is signed in."""
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", token="root") as client:
+        client.post("/dashboard/sign-in", data={"csrf-token": csrf(client), "token": "root"})
+        yield client
+
+
+def create_token(client, **fields):
+    form = {"csrf-token": csrf(client), "do": "create", "days": "90", **fields}
+    return client.post("/dashboard/tokens", data=form)
+
+
+def secrets_on(page):
+    return re.findall(r"delvec_[\w-]{43}", page.text)
+
+
+def test_a_token_is_created_and_shown_once(guarded):
+    page = Page(create_token(guarded, name="etl-2026", principal="etl"))
+
+    page.assert_harmless()
+    (secret,) = secrets_on(page)
+    assert "etl has no role yet" in page.text
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert guarded.get("/v1/access", headers=headers).json()["principal"] == "etl"
+    later = Page(guarded.get("/dashboard/access"))
+    assert "etl-2026" in later.text
+    assert not secrets_on(later)
+    (listed,) = guarded.get("/v1/tokens", headers={"Authorization": "Bearer root"}).json()["tokens"]
+    assert listed["created-by"] == "DELVEC_TOKEN"
+    assert "in 90 d" in later.text
+
+
+@pytest.mark.parametrize("fields", [{"name": "etl"}, {"name": "no spaces"}, {"name": "x", "principal": "?"}])
+def test_a_token_that_cannot_be_created(guarded, fields):
+    create_token(guarded, name="etl", days="")
+
+    page = Page(create_token(guarded, **fields))
+
+    assert page.all("p", **{"class": "failed", "role": "alert"})
+    assert page.all("input", id="token-name")[0]["value"] == fields["name"]  # to be corrected
+    assert not secrets_on(page)
+    assert create_token(guarded, name="new", days="1").status_code == 404  # no such choice
+
+
+def test_a_token_is_revoked_after_confirmation(guarded):
+    (secret,) = secrets_on(Page(create_token(guarded, name="etl@a.b")))
+    (form,) = Page(guarded.get("/dashboard/access")).all("form", action="/dashboard/tokens/etl%40a.b/revoke")
+    ours = {"csrf-token": csrf(guarded)}
+
+    asked = Page(guarded.post(form["action"], data=ours))
+    assert "Revoke token etl@a.b?" in " ".join(asked.text.split())
+    assert "It is yours" not in asked.text
+    bearer = {"Authorization": f"Bearer {secret}"}
+    assert guarded.get("/v1/access", headers=bearer).status_code == 200
+    page = Page(guarded.post(form["action"], data=ours | {"confirmed": "yes"}))
+
+    assert "Token etl@a.b was revoked." in page.text
+    assert not page.all("form", action=form["action"])
+    assert guarded.get("/v1/access", headers=bearer).status_code == 401
+    assert guarded.post("/dashboard/tokens/nobody/revoke", data=ours).status_code == 404
+
+
+def test_who_revokes_their_own_token_is_warned_and_signed_out(guarded):
+    (secret,) = secrets_on(Page(create_token(guarded, name="boss")))
+    root = {"Authorization": "Bearer root"}
+    grant = {"grantee": "boss", "role": "admin", "all-tables": True}
+    guarded.post("/v1/grants", json=grant, headers=root).raise_for_status()
+    guarded.post("/dashboard/sign-in", data={"csrf-token": csrf(guarded), "token": secret})
+    ours = {"csrf-token": csrf(guarded)}
+
+    assert "It is yours" in Page(guarded.post("/dashboard/tokens/boss/revoke", data=ours)).text
+    done = guarded.post("/dashboard/tokens/boss/revoke", data=ours | {"confirmed": "yes"})
+
+    assert (done.status_code, done.headers["location"]) == (303, "/dashboard/sign-in")
+
+
+def test_who_is_no_admin_neither_sees_nor_creates_tokens(guarded):
+    (secret,) = secrets_on(Page(create_token(guarded, name="eve")))
+    guarded.post("/dashboard/sign-in", data={"csrf-token": csrf(guarded), "token": secret})
+
+    shown = Page(guarded.get("/dashboard/access"))
+    assert not shown.all("input", id="token-name")
+    assert "DELVEC_TOKEN" not in shown.text
+    created = create_token(guarded, name="mallory")
+    assert created.status_code == 403
+    assert "You may not do this" in Page(created).text
+    ours = {"csrf-token": csrf(guarded)}
+    assert guarded.post("/dashboard/tokens/eve/revoke", data=ours | {"confirmed": "yes"}).status_code == 403
+    assert guarded.post("/dashboard/tokens/eve/revoke", data=ours).status_code == 403
+    tokens = guarded.get("/v1/tokens", headers={"Authorization": "Bearer root"}).json()["tokens"]
+    assert [(one["name"], one["state"]) for one in tokens] == [("eve", "active")]
+
+
+@pytest.mark.parametrize("path", ["/dashboard/tokens", "/dashboard/tokens/etl/revoke"])
+def test_tokens_are_changed_by_our_forms_only(guarded, path):
+    create_token(guarded, name="etl")
+    for form, headers in (({}, {}), ({"csrf-token": csrf(guarded)}, {"Origin": "http://evil.test"})):
+        answer = guarded.post(path, data=form | {"name": "new", "confirmed": "yes"}, headers=headers)
+        assert answer.status_code == 403
+    tokens = guarded.get("/v1/tokens", headers={"Authorization": "Bearer root"}).json()["tokens"]
+    assert [(one["name"], one["state"]) for one in tokens] == [("etl", "active")]
+
+
+def test_roles_are_granted_and_revoked(guarded):
+    form = {"csrf-token": csrf(guarded), "grantee": "etl", "scope": "namespace", "target": "sales"}
+
+    granted = Page(guarded.post("/dashboard/access", data=form | {"do": "grant", "role": "writer"}))
+    assert "etl now has the role writer on namespace sales." in granted.text
+    revoked = Page(guarded.post("/dashboard/access", data=form | {"do": "revoke"}))
+    assert "etl no longer has a role on namespace sales." in revoked.text
+    assert "No role is granted" in revoked.text
+
+
+def test_an_open_service_is_not_locked_by_its_own_page(client):
+    page = Page(client.get("/dashboard/access"))
+    assert "This service requires no token" in page.text
+    assert not page.all("button", **{"class": "main"})
+    grant = {"csrf-token": csrf(client), "do": "grant", "grantee": "eve", "role": "admin", "scope": "all"}
+    for answer in (create_token(client, name="etl"), client.post("/dashboard/access", data=grant)):
+        assert "make yourself an admin first" in Page(answer).text
+    assert client.get("/v1/tokens").json()["tokens"] == []  # and still open
+
+
+def test_the_audit_log_is_paged_both_ways(guarded):
+    began = datetime.now(UTC)
+    guarded.service.audit.store.add(
+        [
+            AuditRecord(
+                began + timedelta(seconds=number), "r", "revoke_token", "refused", 404, change=f"{number:03}."
+            )
+            for number in range(205)
+        ]
+    )
+    first = Page(guarded.get("/dashboard/audit", params={"outcome": "refused"}))
+    second = Page(guarded.get(first.all("a", rel="next")[0]["href"]))
+    third = Page(guarded.get(second.all("a", rel="next")[0]["href"]))
+
+    assert not first.all("a", rel="prev")
+    assert "204." in first.text
+    assert "104." in second.text
+    assert "004." in third.text
+    assert not third.all("a", rel="next")
+    assert Page(guarded.get(third.all("a", rel="prev")[0]["href"])).elements == second.elements
+    assert Page(guarded.get(second.all("a", rel="prev")[0]["href"])).elements == first.elements

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from tests.support.html_pages import Page
 
 from delvec_contract import HealthSample
+from delvec_service.dashboard import paging
 from delvec_service.store.models import HealthSampleRow, TableRow
 
 
@@ -46,3 +47,32 @@ def test_of_a_thousand_tables_those_come_first_that_need_most(client):
         "t00999"
         in Page(client.get("/dashboard/tables", params={"order-by": "nonsense", "search": "00999"})).text
     )
+
+
+def test_the_list_is_paged_both_ways(client):
+    many(client, 160)
+    address, seen = "/dashboard/tables?order-by=num-files&search=t", []
+    while address:
+        seen.append(page := Page(client.get(address)))
+        following = page.all("a", rel="next")
+        address = following[0]["href"] if following else None
+    assert len(seen) == 4
+    for before in reversed(seen[:-1]):
+        page = Page(client.get(page.all("a", rel="prev")[0]["href"]))
+        assert page.elements == before.elements
+    assert not page.all("a", rel="prev")
+    # Equal tables are in the order of their names.
+    names = [found["href"] for each in seen for found in each.all("a", **{"class": "table-name"})]
+    assert names == [f"/dashboard/tables/{number:036}" for number in range(160)]
+
+
+def test_an_address_does_not_grow_with_every_page(client, monkeypatch):
+    monkeypatch.setattr(paging, "_LONGEST", 200)
+    many(client, 300)
+    page = Page(client.get("/dashboard/tables"))
+    while following := page.all("a", rel="next"):
+        page = Page(client.get(following[0]["href"]))
+        assert len(page.all("a", rel="prev")[0]["href"]) < 500
+    while previous := page.all("a", rel="prev"):
+        page = Page(client.get(previous[0]["href"]))
+    assert "First page" in page.text  # the way back to the start, where the pages passed are not known
