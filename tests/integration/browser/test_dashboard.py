@@ -219,10 +219,14 @@ def test_files_in_quarantine_are_put_back_by_keyboard(page, address, tmp_path):
     left.write_bytes(b"nobody's")
     os.utime(left, (1, 1))
     post(f"{address}/v1/tables/people/vacuum", json={"quarantine": True}).raise_for_status()
+    name = f"sales.{'long_' * 12}name"
+    post(f"{address}/v1/tables/people/rename", json={"name": name}).raise_for_status()
+    page.set_viewport_size({"width": 400, "height": 740})
     page.goto(f"{address}/dashboard/maintenance")
     page.get_by_role("link", name="Quarantines of all tables").press("Enter")
     page.get_by_role("button", name="Delete permanently").press("Enter")
-    playwright.expect(page.locator(".confirm h2")).to_have_text("people: Delete the quarantine?")
+    playwright.expect(page.locator(".confirm h2")).to_have_text(f"{name}: Delete the quarantine?")
+    assert page.evaluate("document.documentElement.scrollWidth") == 400  # pixels: long names break
     page.get_by_role("link", name="Cancel").press("Enter")
     page.wait_for_selector("#result:empty", state="attached")
     assert page.url == f"{address}/dashboard/quarantines"
