@@ -81,7 +81,8 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
         derived["delta.rowTracking.rowIdHighWaterMark"] = str(mark)
     clustering = snapshot.domain_metadata.get(_CLUSTERING)
     if clustering is not None and not clustering.removed:
-        derived["delta.clusteringColumns"] = json_text(_clustering(clustering.configuration))
+        # Not delta.clusteringColumns: on REPLACE delta-spark copies what begins with "delta." into the log.
+        derived["clusteringColumns"] = json_text(_clustering(clustering.configuration))
     return {**snapshot.configuration, **derived}
 
 

@@ -75,6 +75,13 @@ def test_complex_types_are_hyphenated_and_metadata_is_not(client):
     assert column["type_text"] == "map<string,array<bigint>>"
 
 
+def test_clustering_columns_are_a_property_that_a_replace_does_not_copy_into_the_log(client):
+    client.post("/v1/tables", json={"name": "sales.grouped", "schema": SCHEMA, "cluster-by": ["id"]})
+    properties = ManagedTable(client, "grouped").load()["metadata"]["properties"]
+    assert properties["clusteringColumns"] == '[["id"]]'
+    assert "delta.clusteringColumns" not in properties
+
+
 def test_the_place_of_another_name_is_refused(client):
     table, other = ManagedTable(client, "people"), ManagedTable(client, "others")
     table.write_log(f"{0:020}.json", table.first_actions(table.stage()))
