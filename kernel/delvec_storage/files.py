@@ -56,6 +56,7 @@ __all__ = [
     "create_file",
     "delete_file",
     "locate",
+    "make_directory",
     "milliseconds",
     "open_input",
     "open_output",
@@ -332,6 +333,24 @@ def create_file(
                 file=place.url,
             ) from error
         return True
+
+
+def make_directory(location: str, path: str, *, allowed: Allowed | None = None) -> None:
+    """Make a directory in an existing one of a local table; object stores have none.
+
+    Raises:
+        FileNotFoundError: the directory above does not exist.
+        StorageError: the directory can be neither made nor used.
+        LocationNotAllowed: a link leads elsewhere.
+    """
+    place = locate(location, path, allowed=allowed, inside=True)
+    if place.local is not None:
+        with (
+            storage_errors("create", place.url, writing=True),
+            place.opened_directory() as above,
+            suppress(FileExistsError),
+        ):
+            os.mkdir(place.local.name, dir_fd=above)
 
 
 def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> None:

@@ -8,6 +8,7 @@ Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 
 import json
 import uuid
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Response, status
@@ -28,6 +29,7 @@ from delvec_errors import (
     DelvecError,
     InvalidCommit,
     MetadataChanged,
+    StorageError,
     TableAlreadyExists,
     TableNotFound,
 )
@@ -50,6 +52,7 @@ from delvec_service.credentials.vending import Use
 from delvec_service.logs import bind_log_context
 from delvec_service.operations import drop, register
 from delvec_service.service import Service
+from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["PREFIX", "names", "register_external", "routers", "storage_credentials", "table_credentials"]
@@ -367,6 +370,11 @@ def _new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str
 
 def _loaded(service: Service, opened: OpenTable) -> dict[str, Any]:
     snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+    if is_catalog_managed(snapshot.protocol):
+        # delta-spark makes the folder only with a table, and Delvec, or a restored backup, may have made this one. Where the
+        # service cannot write, its clients can still read.
+        with suppress(StorageError, FileNotFoundError):
+            opened.objects.make_directory(STAGED)
     return loaded(opened.record, snapshot, service.settings.catalog_maintenance)
 
 

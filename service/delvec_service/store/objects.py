@@ -232,6 +232,15 @@ class ObjectStore:
         with self._observer.storage("put"):
             storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
+    def make_directory(self, path: str) -> None:
+        """Make a directory in an existing one of a local table; object stores have none.
+
+        Raises:
+            FileNotFoundError: the directory above does not exist.
+            StorageError: the directory cannot be made.
+        """
+        storage.make_directory(self.location, path, allowed=self._allowed)
+
     def stage(self, path: str) -> AbstractContextManager[StagedFile]:
         """Start a large file; see :class:`~delvec_storage.files.StagedFile`. It is published whole or not at all."""
         return storage.stage(self.location, path, allowed=self._allowed)

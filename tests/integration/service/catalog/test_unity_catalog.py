@@ -82,6 +82,18 @@ def test_clustering_columns_are_a_property_that_a_replace_does_not_copy_into_the
     assert "delta.clusteringColumns" not in properties
 
 
+def test_a_table_that_delvec_created_has_a_folder_for_staged_commits_once_it_is_loaded(client):
+    client.post("/v1/tables", json={"name": "sales.ours", "schema": SCHEMA, "managed": True})
+    client.post("/v1/tables", json={"name": "sales.plain", "schema": SCHEMA})
+    ours, plain = (ManagedTable(client, name).load()["metadata"]["location"] for name in ("ours", "plain"))
+    staged = Path(ours.removeprefix("file://"), "_delta_log", "_staged_commits")
+    assert staged.is_dir()
+    assert not Path(plain.removeprefix("file://"), "_delta_log", "_staged_commits").exists()
+    staged.rmdir()
+    staged.touch()  # stands in for a folder that the service cannot make
+    assert ManagedTable(client, "ours").load()["latest-table-version"] == 0
+
+
 def test_the_place_of_another_name_is_refused(client):
     table, other = ManagedTable(client, "people"), ManagedTable(client, "others")
     table.write_log(f"{0:020}.json", table.first_actions(table.stage()))
