@@ -58,21 +58,60 @@ def ids(table):
 # --- REPLACE ---------------------------------------------------------------------------------------------------
 
 
-def test_replace_keeps_the_id_and_the_history(sql, lake):
-    sql("CREATE TABLE delvec.cases.replaced (id LONG, name STRING) USING DELTA")
-    sql("INSERT INTO delvec.cases.replaced VALUES (1, 'a')")
-    before = lake.table("cases.replaced")
+@pytest.mark.parametrize(
+    ("by", "statement"),
+    [
+        ("delta_spark", "REPLACE TABLE {table} (id LONG, extra INT) {new}"),
+        ("delta_spark", "CREATE OR REPLACE TABLE {table} {new} AS SELECT 7L AS id, 8 AS extra"),
+        ("delvec", "REPLACE TABLE {table} {new} AS SELECT 7L AS id, 8 AS extra"),
+        ("delvec", "CREATE OR REPLACE TABLE {table} (id LONG, extra INT) {new}"),
+    ],
+    ids=["spark-columns", "spark-query", "delvec-query", "delvec-columns"],
+)
+def test_replace_keeps_the_id_and_the_history(sql, lake, by, statement):
+    query = "SELECT" in statement
+    name = f"cases.replaced_{by}_{query}".lower()
+    if by == "delvec":
+        lake.create_table(name, "id long, name string", managed=True)
+    else:
+        sql(f"CREATE TABLE delvec.{name} (id LONG, name STRING) USING DELTA")
+    sql(f"INSERT INTO delvec.{name} VALUES (1, 'a')")
+    before = lake.table(name)
     new = "USING DELTA COMMENT 'new' TBLPROPERTIES ('app' = '2')"
-    sql(f"REPLACE TABLE delvec.cases.replaced (id LONG, extra INT) {new}")
-    after = lake.table("cases.replaced")
+    sql(statement.format(table=f"delvec.{name}", new=new))
+    after = lake.table(name)
     assert (after.id, after.location) == (before.id, before.location)
-    assert after.to_arrow().num_rows == 0
+    assert after.to_arrow().to_pylist() == ([{"id": 7, "extra": 8}] if query else [])
     assert after.to_arrow(version=1).num_rows == 1
     detail = after.detail()
     assert (detail["description"], detail["properties"]["app"]) == ("new", "2")
     assert "catalogManaged" in detail["tableFeatures"]
-    sql("INSERT INTO delvec.cases.replaced VALUES (9, 9)")
+    sql(f"INSERT INTO delvec.{name} VALUES (9, 9)")
     assert 9 in ids(after)
+
+
+def test_create_or_replace_creates_what_is_missing(sql, lake):
+    sql("CREATE OR REPLACE TABLE delvec.cases.missing USING DELTA AS SELECT 1L AS id")
+    assert ids(lake.table("cases.missing")) == [1]
+
+
+def test_delvec_replaces_what_spark_created(made, sql, lake):
+    table, ours = made()
+    created = lake.table(ours)
+    replaced = lake.create_table(ours, "id long, n int", replace=True)
+    assert replaced.id == created.id
+    sql(f"INSERT INTO {table} VALUES (6, 7)")
+    assert replaced.to_arrow().to_pylist() == sql(f"SELECT * FROM {table}") == [{"id": 6, "n": 7}]
+
+
+def test_a_replaced_table_is_clustered_as_the_statement_says(sql, lake):
+    sql("CREATE TABLE delvec.cases.clustered (id LONG, name STRING) USING DELTA CLUSTER BY (id)")
+    sql("INSERT INTO delvec.cases.clustered VALUES (1, 'a')")
+    for clustering, columns in (("CLUSTER BY (id, name)", ["id", "name"]), ("", [])):
+        sql(f"CREATE OR REPLACE TABLE delvec.cases.clustered (id LONG, name STRING) USING DELTA {clustering}")
+        detail = lake.table("cases.clustered").detail()
+        assert detail["clusteringColumns"] == columns
+        assert not [name for name in detail["properties"] if "clustering" in name.lower()]
 
 
 def test_a_replace_with_a_location_is_refused(made, sql, lake, tmp_path):
@@ -90,6 +129,14 @@ def test_insert_overwrite_with_another_schema(made, catalog, sql, lake):
 
 
 # --- ALTER -----------------------------------------------------------------------------------------------------
+
+
+def test_a_type_is_widened(made, sql, lake):
+    table, ours = made("id INT", "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "(1), (2)")
+    sql(f"ALTER TABLE {table} ALTER COLUMN id TYPE BIGINT")
+    sql(f"INSERT INTO {table} VALUES ({2**40})")
+    assert ids(lake.table(ours)) == [1, 2, 2**40]
+    assert [row["id"] for row in sql(f"SELECT id FROM {table} ORDER BY id")] == [1, 2, 2**40]
 
 
 def test_properties_comment_constraint_and_clustering(made, sql, lake):
