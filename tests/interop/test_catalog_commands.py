@@ -131,6 +131,24 @@ def test_insert_overwrite_with_another_schema(made, catalog, sql, lake):
 # --- ALTER -----------------------------------------------------------------------------------------------------
 
 
+def test_columns_are_added_commented_moved_dropped_and_renamed(made, sql, lake):
+    mapped = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    table, ours = made("id LONG, info STRUCT<name: STRING>, extra STRING", mapped, rows=None)
+    sql(f"INSERT INTO {table} VALUES (1, named_struct('name', 'a'), 'x')")
+    sql(f"ALTER TABLE {table} ADD COLUMNS (info.age INT AFTER name, more DECIMAL(10, 2))")
+    sql(f"ALTER TABLE {table} ALTER COLUMN id COMMENT 'the id'")
+    sql(f"ALTER TABLE {table} ALTER COLUMN more FIRST")
+    sql(f"ALTER TABLE {table} DROP COLUMN extra")
+    sql(f"ALTER TABLE {table} RENAME COLUMN more TO price")
+    altered = lake.table(ours)
+    assert altered.to_arrow().to_pylist() == [{"price": None, "id": 1, "info": {"name": "a", "age": None}}]
+    assert sql(f"SELECT info.age, price FROM {table}") == [{"age": None, "price": None}]
+    altered.alter.rename_column("price", "cost")
+    sql(f"INSERT INTO {table} VALUES (2.5, 2, named_struct('name', 'b', 'age', 3))")
+    assert sql(f"SELECT id FROM {table} WHERE cost = 2.5") == [{"id": 2}]
+    assert ids(altered) == [1, 2]
+
+
 def test_a_type_is_widened(made, sql, lake):
     table, ours = made("id INT", "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "(1), (2)")
     sql(f"ALTER TABLE {table} ALTER COLUMN id TYPE BIGINT")
