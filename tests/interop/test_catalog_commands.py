@@ -1,10 +1,14 @@
 """What delta-spark does to tables of Delvec's catalog besides INSERT and DELETE, after the cases of Delta's own suite for it."""
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from tests.interop.unity_catalog import catalog_session
 
 import delvec
+from delvec_kernel import locations
 
 pytestmark = [
     pytest.mark.full("test_catalog.py has the cases of the gate: each needs several jobs of Spark"),
@@ -193,3 +197,143 @@ def test_delta_spark_refuses(sql, lake, statement):
     with pytest.raises(Exception, match=r"(?i)unsupported|not supported|cannot|DELTA_"):
         sql(statement.format(table="delvec.cases.refusing"))
     assert lake.table("cases.refusing").version() == version
+
+
+def test_the_path_of_a_managed_table_is_refused(made, sql, lake):
+    _, ours = made()
+    path = locations.local_path(lake.table(ours).location)
+    with pytest.raises(Exception, match="DELTA_PATH_BASED_ACCESS_TO_CATALOG_MANAGED_TABLE_BLOCKED"):
+        sql(f"SELECT * FROM delta.`{path}`")
+
+
+# --- rows ------------------------------------------------------------------------------------------------------
+
+
+def test_a_partitioned_table_is_created_as_select_merged_into_and_updated(sql, lake):
+    table = "delvec.cases.partitioned"
+    properties = "PARTITIONED BY (day) COMMENT 'days' TBLPROPERTIES ('app' = '2')"
+    sql(f"CREATE TABLE {table} USING DELTA {properties} AS SELECT id, 'mon' AS day FROM range(3)")
+    ours = lake.table("cases.partitioned")
+    detail = ours.detail()
+    assert (detail["partitionColumns"], detail["description"], detail["properties"]["app"]) == (
+        ["day"],
+        "days",
+        "2",
+    )
+    sql(
+        f"MERGE INTO {table} t USING (SELECT 2L AS id, 'wed' AS day UNION ALL SELECT 3L, 'wed') s ON t.id = s.id "
+        "WHEN MATCHED AND t.id = 2 THEN UPDATE SET day = 'tue' WHEN NOT MATCHED THEN INSERT * "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN DELETE"
+    )
+    sql(f"UPDATE {table} SET day = 'thu' WHERE id = 1")
+    ours.delete("id = 3")
+    rows = [{"id": 1, "day": "thu"}, {"id": 2, "day": "tue"}]
+    assert sql(f"SELECT * FROM {table} ORDER BY id") == rows
+    assert sorted(ours.to_arrow().to_pylist(), key=lambda row: row["id"]) == rows
+
+
+def test_partitions_are_overwritten_and_a_table_is_truncated(made, sql, catalog, lake):
+    table, ours = made("id LONG, day STRING", "PARTITIONED BY (day)", "(1, 'mon'), (2, 'tue')")
+    catalog[0].conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        sql(f"INSERT OVERWRITE {table} VALUES (9, 'tue')")
+    finally:
+        catalog[0].conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert ids(lake.table(ours)) == [1, 9]
+    sql(f"TRUNCATE TABLE {table}")
+    assert ids(lake.table(ours)) == []
+    assert lake.table(ours).to_arrow(version=1).num_rows == 2
+
+
+def test_time_travel_history_and_restore(made, sql, lake):
+    table, ours = made()
+    sql(f"DELETE FROM {table} WHERE id = 1")
+    history = sql(f"DESCRIBE HISTORY {table}")
+    assert [row["operation"] for row in history] == ["DELETE", "WRITE", "CREATE TABLE"]
+    stamps = [row["timestamp"] for row in lake.table(ours).history()]
+    assert [round(row["timestamp"].timestamp() * 1000) for row in history] == stamps
+    moment = datetime.fromtimestamp(stamps[1] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    assert sql(f"SELECT count(*) AS n FROM {table} TIMESTAMP AS OF '{moment}'") == [{"n": 2}]
+    assert lake.table(ours).to_arrow(timestamp=moment).num_rows == 2
+    sql(f"RESTORE TABLE {table} TO VERSION AS OF 1")
+    assert ids(lake.table(ours)) == [1, 2]
+    lake.table(ours).restore(0)
+    assert sql(f"SELECT * FROM {table}") == []
+
+
+def test_the_change_feed_of_both(made, sql, lake):
+    table, ours = made(rest="TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    sql(f"UPDATE {table} SET name = 'z' WHERE id = 1")
+    lake.table(ours).delete("id = 2")
+    theirs = sql(f"SELECT id, _change_type AS kind FROM table_changes('{table}', 2) ORDER BY id, kind")
+    expected = [(1, "update_postimage"), (1, "update_preimage"), (2, "delete")]
+    assert [(row["id"], row["kind"]) for row in theirs] == expected
+    changes = lake.table(ours).changes(2)
+    rows = zip(changes["id"].to_pylist(), changes["_change_type"].to_pylist(), strict=True)
+    assert sorted(rows) == expected
+
+
+# --- streams ---------------------------------------------------------------------------------------------------
+
+
+def test_streams_in_and_out(made, catalog, sql, lake, tmp_path):
+    source, ours = made()
+    sql("CREATE TABLE delvec.cases.sink (id LONG, name STRING) USING DELTA")
+    sink = lake.table("cases.sink")
+
+    def run():
+        stream = catalog[0].readStream.table(source).writeStream.format("delta").trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable(
+            "delvec.cases.sink"
+        ).awaitTermination()
+
+    run()
+    assert ids(sink) == [1, 2]
+    lake.table(ours).append(pa.table({"id": pa.array([3], pa.int64()), "name": ["c"]}))
+    run()
+    sink.delete("id = 1")  # between two batches
+    sql(f"INSERT INTO {source} VALUES (4, 'd')")
+    run()
+    run()
+    assert ids(sink) == [2, 3, 4]
+    lake.table(ours).delete("id = 4")
+    with pytest.raises(Exception, match=r"DELTA_SOURCE_(TABLE_IGNORE_CHANGES|IGNORE_DELETE)"):
+        run()
+    assert ids(sink) == [2, 3, 4]
+
+
+# --- tables that were not always managed -----------------------------------------------------------------------
+
+
+def test_an_external_table_is_created_read_and_dropped(sql, catalog, lake):
+    folder = catalog[2] / "elsewhere"
+    sql(f"CREATE TABLE delvec.cases.outside (id LONG) USING DELTA LOCATION '{folder}'")
+    sql("INSERT INTO delvec.cases.outside VALUES (1), (2)")
+    table = lake.table("cases.outside")
+    assert ids(table) == [1, 2]
+    assert "catalogManaged" not in table.detail()["tableFeatures"]
+    table.delete("id = 1")
+    assert sql("SELECT id FROM delvec.cases.outside") == [{"id": 2}]
+    sql("DROP TABLE delvec.cases.outside")
+    assert Path(folder, "_delta_log").exists()
+    assert "cases.outside" not in [dropped.name for dropped in lake.dropped_tables()]
+
+
+def test_a_dropped_table_comes_back_to_spark(made, sql, lake):
+    table, ours = made()
+    sql(f"DROP TABLE {table}")
+    lake.undrop_table(ours)
+    assert sql(f"SELECT count(*) AS n FROM {table}") == [{"n": 2}]
+
+
+def test_a_path_table_is_given_to_the_catalog_and_taken_back(sql, lake, catalog):
+    location = str(catalog[2] / "given")
+    plain = lake.create_table(location, "id long", name="cases.given")
+    plain.append(pa.table({"id": pa.array([1], pa.int64())}))
+    lake.register(location, "cases.given", managed=True)
+    sql("INSERT INTO delvec.cases.given VALUES (2)")
+    sql("DELETE FROM delvec.cases.given WHERE id = 1")
+    assert ids(plain) == [2]
+    plain.alter.drop_feature("catalogManaged")
+    sql("INSERT INTO delvec.cases.given VALUES (3)")
+    assert ids(plain) == [2, 3]
