@@ -75,7 +75,7 @@ def test_only_spark_modules_need_pyspark():
         name
         for name in done.stdout.split()
         if not re.match(
-            r"(delvec_engines\.spark|delvec\.spark|delvec\.spark_datasource|delvec\.dbt)(\.|$)",
+            r"(delvec_engines\.spark|delvec\.spark|delvec\.spark_datasource|delvec\.(airflow|dbt))(\.|$)",
             name,
         )
     ]
