@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     | (?P<other>"(?:[^"\\]|\\.)*"|\S) )""",
     re.VERBOSE,
 )
+_OF_BINARY = "binary, with Well-Known Binary in it"
+_UNWRITTEN = {"geometry": _OF_BINARY, "geography": _OF_BINARY, "variant": "strings"}
 _PRIMITIVES = {
     "bigint": "long",
     "binary": "binary",
@@ -235,6 +237,10 @@ class _Parser:
             return self._characters(_CHARACTERS[name])
         if name in ("array", "map", "struct"):
             return self._nested(name)
+        if name in _UNWRITTEN:
+            raise InvalidSchema(
+                f"Delvec can read columns of type {name} but cannot write them yet; use {_UNWRITTEN[name]}."
+            )
         self._next = position
         return self._fail(
             "a type (string, long, integer, double, boolean, date, timestamp, decimal(p,s), ...)"

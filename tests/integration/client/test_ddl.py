@@ -149,3 +149,11 @@ def test_lengths_are_kept_of_schemas_as_json():
     for wrong in ({"type": "struct"}, {"type": "struct", "fields": [{"name": "a"}]}, {"fields": ["a"]}):
         with pytest.raises(InvalidSchema):
             schema_from(wrong)
+
+
+@pytest.mark.parametrize("name", ["geometry(4326)", "GEOGRAPHY(OGC:CRS84, SPHERICAL)", "variant"])
+def test_a_type_that_delvec_only_reads_is_refused_by_name(name):
+    with pytest.raises(
+        InvalidSchema, match=f"columns of type {name.partition('(')[0].lower()} but cannot write"
+    ):
+        parse_type(name, "place")
