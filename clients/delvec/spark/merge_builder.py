@@ -26,6 +26,7 @@ _RESULT: Final = {
     "num_deleted_rows": ("numTargetRowsDeleted",),
     "num_inserted_rows": ("numTargetRowsInserted",),
 }
+_AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 _RESULT_SCHEMA: Final = T.StructType([T.StructField(name, T.LongType()) for name in _RESULT])
 
 
@@ -100,16 +101,19 @@ class DeltaMergeBuilder:
     def execute(self) -> DataFrame:
         """Run the MERGE as one commit; return the number of updated, deleted and inserted rows, as delta-spark does.
 
+        Respects the session's ``spark.databricks.delta.schema.autoMerge.enabled``.
+
         Raises:
             MultipleMatches: several source rows would change one row.
             InvalidPredicate: a condition or a value is not SQL over the two tables' columns.
             ConcurrentModification: or a subclass: another writer won.
         """
+        auto_merge = (self._spark.conf.get(_AUTO_MERGE, "false") or "").strip().lower() == "true"
         aliases = {"target_alias": self._alias, "source_alias": alias_of(self._source)}
         merge: Any = self._table.merge(
             self._source,
             to_sql(self._condition),
-            merge_schema=self._evolves,
+            merge_schema=self._evolves or auto_merge,
             **{name: alias for name, alias in aliases.items() if alias is not None},
         )
         for clause in self._clauses:

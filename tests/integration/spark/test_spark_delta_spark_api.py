@@ -234,6 +234,17 @@ def test_merge_all_columns_and_schema_evolution(people, spark):
     assert rows(people, "id", "name", "is_new") == [(1, "one", True), (2, "n2", None), (7, "seven", False)]
 
 
+def test_merge_evolves_the_schema_if_the_session_says_so(people, spark):
+    name = "spark.databricks.delta.schema.autoMerge.enabled"
+    changes = spark.createDataFrame([(8, True)], "id long, is_new boolean")
+    spark.conf.set(name, "true")
+    try:
+        people.merge(changes, "target.id = source.id").whenNotMatchedInsertAll().execute()
+    finally:
+        spark.conf.unset(name)
+    assert (8, True) in rows(people, "id", "is_new")
+
+
 def test_multiple_matches_raise_a_typed_error(people, spark):
     twice = spark.createDataFrame([(1,), (1,)], "id long").alias("s")
     with pytest.raises(delvec.MultipleMatches):
