@@ -118,9 +118,11 @@ def test_a_unique_key_merges_and_ref_reads_the_whole_table(project, lake):
 
 def test_merges_update_the_columns_that_the_model_says(project, lake):
     table_of(lake, "main.stock", [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 1, "b": 1}])
+    part = table_of(lake, "main.part", [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 1, "b": 1}])
     table_of(lake, "main.other", [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 1, "b": 1}])
     rows = "select unnest([1, 2, 3]) as id, 7 as a, 8 as b"
     project.model("stock", rows, unique_key=["id"], merge_update_columns=["a"])
+    project.model("part", "select 2 as id, 7 as a", unique_key="id")  # leaves the column b alone
     only = "DBT_INTERNAL_DEST.id > 1"
     project.model(
         "other",
@@ -131,6 +133,7 @@ def test_merges_update_the_columns_that_the_model_says(project, lake):
     )
     project.run()
     new = {"id": 3, "a": 7, "b": 8}
+    assert_rows(part, [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 7, "b": 1}])
     assert_rows(lake.table("main.stock"), [{"id": 1, "a": 7, "b": 1}, {"id": 2, "a": 7, "b": 1}, new])
     assert_rows(lake.table("main.other"), [{"id": 1, "a": 1, "b": 1}, {"id": 2, "a": 1, "b": 8}, new])
 
