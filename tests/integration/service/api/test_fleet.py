@@ -20,7 +20,7 @@ def add_table(client, name, *samples, conflicts=0, days=40):
             sample = dict.fromkeys(HealthSample.model_fields, 1) | {"metadata_id": "m", "version": version}
             sample |= {"sampled_at": NOW - timedelta(days=ago), "actions": "", "score": 100.0}
             session.add(HealthSampleRow(table_id=f"id-{name}", **sample | values))
-        hour = NOW.replace(minute=0, second=0, microsecond=0)
+        hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         for since, seconds in ((hour, 3600), (hour - timedelta(hours=30), 3600), (hour, 86_400)):
             counts = {"commits": 5, "rebased": 2, "conflicts": conflicts, "rows_saved": 7}
             session.add(CommitIntervalRow(table_id=f"id-{name}", since=since, seconds=seconds, **counts))
@@ -58,9 +58,9 @@ def test_commits_are_counted_by_hour(fleet):
     intervals = fleet.get("/v1/fleet").json()["intervals"]
 
     assert len(intervals) == 24
-    last = intervals[-1]
-    assert (last["committed"], last["rebased"], last["rows-saved"], last["conflicts"]) == (20, 8, 28, 3)
-    assert not any(one["committed"] for one in intervals[:-1])
+    [hour] = [one for one in intervals if one["committed"]]
+    assert hour in intervals[-2:]  # the last but one if an hour has ended since the tables were made
+    assert (hour["committed"], hour["rebased"], hour["rows-saved"], hour["conflicts"]) == (20, 8, 28, 3)
 
 
 def test_points_over_time_are_of_the_newest_samples_by_then(fleet):
