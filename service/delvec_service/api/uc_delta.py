@@ -207,7 +207,14 @@ def load_managed_table(
     names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
 ) -> dict[str, Any]:
     """Return a table at its newest version."""
-    return _loaded(service, names.open(catalog, schema, table, "reader"))
+    opened = names.open(catalog, schema, table, "reader")
+    answer = _loaded(service, opened)
+    if answer["metadata"]["table-type"] == "MANAGED":
+        # delta-spark makes the folder only with a table, and Delvec, or a restored backup, may have made this one. Where the
+        # service cannot write, its clients can still read.
+        with suppress(StorageError, FileNotFoundError):
+            opened.objects.make_directory(STAGED)
+    return answer
 
 
 @_reading.head(_TABLE, status_code=status.HTTP_204_NO_CONTENT)
@@ -370,11 +377,6 @@ def _new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str
 
 def _loaded(service: Service, opened: OpenTable) -> dict[str, Any]:
     snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
-    if is_catalog_managed(snapshot.protocol):
-        # delta-spark makes the folder only with a table, and Delvec, or a restored backup, may have made this one. Where the
-        # service cannot write, its clients can still read.
-        with suppress(StorageError, FileNotFoundError):
-            opened.objects.make_directory(STAGED)
     return loaded(opened.record, snapshot, service.settings.catalog_maintenance)
 
 
