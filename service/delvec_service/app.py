@@ -6,12 +6,12 @@ Tested in `tests/integration/service/test_http.py`.
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI
 
 from delvec_errors import ServiceUnavailable
+from delvec_service import VERSION
 from delvec_service.api import metrics, probes, problems, reference
 from delvec_service.api.all_routes import HANDLERS, ROUTES
 from delvec_service.api.authorizer import Authorizer
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["create_app"]
 
-_VERSION: Final = version("delvec")
 _WARM_SECONDS: Final = 10.0
 """How long shutdown waits for the warm-up: a stuck database must not keep the process alive."""
 
@@ -82,7 +81,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="Delvec",
-        version=_VERSION,
+        version=VERSION,
         description=_DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from a CDN; see api.reference

@@ -4,7 +4,6 @@ The handlers are coroutines without a lane, so they never wait behind other requ
 """
 
 import asyncio
-from importlib.metadata import version
 from typing import Final
 
 import anyio.to_thread
@@ -14,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from delvec_contract import ConfigResponse
 from delvec_errors import ServiceUnavailable
+from delvec_service import VERSION
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
@@ -89,7 +89,7 @@ async def config(request: Request, service: ServiceState, access: Caller) -> Con
         route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema
     )
     return ConfigResponse(
-        version=version("delvec"),
+        version=VERSION,
         endpoints=sorted(
             f"{method} {route.path}"
             for route in described

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version as distribution_version
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from delvec_contract.unity_catalog import ListedName, ListedNames, LoadedTable, StorageCredentialsAnswer
 from delvec_errors import BadRequest, CatalogUnavailable, DelvecError, PermissionDenied, TableNotFound
+from delvec_service import VERSION
 
 __all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog"]
 
@@ -104,7 +104,7 @@ class UnityCatalog:
         self._http = httpx.Client(
             base_url=root,
             headers={
-                "User-Agent": f"delvec/{distribution_version('delvec')}",
+                "User-Agent": f"delvec/{VERSION}",
                 "Accept": "application/json",
             },
             timeout=httpx.Timeout(_TIMEOUT_SECONDS, connect=5.0),

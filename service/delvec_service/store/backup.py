@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import DateTime, Table, TypeDecorator, delete, func, select
 from sqlalchemy.orm import Session
 
 from delvec_errors import BadRequest
+from delvec_service import VERSION
 from delvec_service.store.access import changed
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import REVISION, AccessStateRow, Base
@@ -84,7 +84,7 @@ def backup(database: Database) -> Iterator[str]:
             "format": _FORMAT,
             "format-version": FORMAT_VERSION,
             "schema-revision": REVISION,
-            "delvec-version": version("delvec"),
+            "delvec-version": VERSION,
             "created-at": datetime.now(UTC).isoformat(),
         }
     )

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
 
 from delvec_contract.tables import TABLE_NAME
@@ -32,6 +31,7 @@ from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
+from delvec_service import VERSION
 from delvec_service.catalog_client.catalog_table import CatalogTable
 from delvec_service.catalog_client.catalogs import Catalogs
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -47,7 +47,7 @@ from delvec_storage.roots import Roots
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
 
-ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
+ENGINE_INFO: Final = f"Delvec/{VERSION}"
 _OPENED_SECONDS: Final = 1.0
 _MOST_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -28,6 +27,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from delvec_service import VERSION
 from delvec_service.telemetry.observer import (
     CacheSource,
     CommitOutcome,
@@ -42,7 +42,6 @@ __all__ = ["Metrics"]
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
 _MEMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
-_VERSION: Final = version("delvec")
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _EOF: Final = b"# EOF\n"
 _REFRESH_SECONDS: Final = 5.0
@@ -141,7 +140,7 @@ class Metrics(Observer):
         }
         self._gauge(
             "build_info", "Version of the running service; always 1.", ("version",), "livemax"
-        ).labels(_VERSION).set(1)
+        ).labels(VERSION).set(1)
 
     def expose(self, accept: str, gauges: Gauges, more: bytes = b"") -> tuple[bytes, str]:
         """Return all metrics in an accepted format, and its media type.
