@@ -8,7 +8,6 @@ staged file, and a client of a path table does not. The tables are on local disk
 """
 
 import argparse
-import statistics
 import sys
 import tempfile
 import threading
@@ -22,6 +21,7 @@ import httpx
 from tests.support.catalog_client import ManagedTable
 
 import delvec
+from benchmarks.measure import Figure
 from benchmarks.service import Service
 
 _UNTIMED: Final = 5
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure ratifications beside commits to path tables.")
     parser.add_argument("--clients", type=int, default=8, help="clients at once (8)")
     parser.add_argument("--commits", type=int, default=60, help="commits of a client to each table (60)")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     sys.stdout.write(
         "| clients | ratification, p50, p99 | `POST …/commits`, p50, p99 | ratio of p50 |\n|---|---|---|---|\n"
     )
@@ -42,8 +42,8 @@ def main() -> None:
         warehouse.mkdir()
         settings = {"DELVEC_WAREHOUSE": str(warehouse)}
         with Service(warehouse, Path(folder) / "store.db", settings) as service:
-            for clients in (1, asked.clients):
-                sys.stdout.write(_row(service.url, warehouse, clients, asked.commits))
+            for clients in (1, arguments.clients):
+                sys.stdout.write(_row(service.url, warehouse, clients, arguments.commits))
                 sys.stdout.flush()
 
 
@@ -52,13 +52,13 @@ def _row(url: str, warehouse: Path, clients: int, commits: int) -> str:
     with ThreadPoolExecutor(clients) as pool:
         runs = [pool.submit(_client, url, warehouse, start, commits) for _ in range(clients)]
         ratified, committed = ([second for run in runs for second in run.result()[kind]] for kind in (0, 1))
-    ratio = statistics.median(ratified) / statistics.median(committed)
-    return f"| {clients} | {_figures(ratified)} | {_figures(committed)} | {ratio:.2f} |\n"
+    ratification, commit = Figure("ratification", "Delvec", ratified), Figure("commit", "Delvec", committed)
+    ratio = ratification.median / commit.median
+    return f"| {clients} | {_cell(ratification)} | {_cell(commit)} | {ratio:.2f} |\n"
 
 
-def _figures(seconds: list[float]) -> str:
-    p50, p99 = statistics.median(seconds), statistics.quantiles(seconds, n=100)[98]
-    return f"{p50 * 1000:.1f} ms, {p99 * 1000:.1f} ms"
+def _cell(figure: Figure) -> str:
+    return f"{figure.median * 1000:.1f} ms, {figure.percentile(99) * 1000:.1f} ms"
 
 
 def _client(

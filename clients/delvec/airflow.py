@@ -326,9 +326,9 @@ class DelvecEventSensor(BaseSensorOperator):  # type: ignore[misc]  # as above
         """Wait, in the worker or in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
-        looked = self.poke(context)
-        if looked:
-            return looked.xcom_value
+        answer = self.poke(context)
+        if answer:
+            return answer.xcom_value
         self.defer(
             trigger=DelvecEventTrigger(
                 self.table, self.types, self.since, self.poke_interval, self.delvec_conn_id

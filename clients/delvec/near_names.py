@@ -28,8 +28,8 @@ def near_names(service: TableService, *, dropped: bool = False) -> Iterator[None
     try:
         yield
     except TableNotFound as error:
-        asked = error.details.get("table")
-        near = [] if not isinstance(asked, str) else _near(service, asked, dropped=dropped)
+        name = error.details.get("table")
+        near = [] if not isinstance(name, str) else _near(service, name, dropped=dropped)
         if not near:
             raise
         hint = " or ".join(f"'{each}'" for each in near)
@@ -37,7 +37,7 @@ def near_names(service: TableService, *, dropped: bool = False) -> Iterator[None
         raise TableNotFound(message, **error.details | {"suggestions": near}) from None
 
 
-def _near(service: TableService, asked: str, *, dropped: bool) -> list[str]:
+def _near(service: TableService, name: str, *, dropped: bool) -> list[str]:
     """Return the most similar names first; none if the tables cannot be listed."""
     operation = operations.LIST_DROPPED if dropped else operations.LIST_TABLES
     try:
@@ -45,4 +45,4 @@ def _near(service: TableService, asked: str, *, dropped: bool) -> list[str]:
     except DelvecError:
         return []
     names = {each.name.lower(): each.name for each in tables}
-    return [names[each] for each in get_close_matches(asked.lower(), names)]
+    return [names[each] for each in get_close_matches(name.lower(), names)]

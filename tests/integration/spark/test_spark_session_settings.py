@@ -37,7 +37,7 @@ def people(spark, *ids):
 
 @pytest.mark.parametrize(
     ("ansi", "case"),
-    [pytest.param(True, True, id="strict"), pytest.param(False, False, id="loose", marks=pytest.mark.gate)],
+    [pytest.param(True, True, id="strict"), pytest.param(False, False, id="loose")],
 )
 @pytest.mark.full("runs all commands on Spark once more")
 def test_commands_do_not_depend_on_the_session(lake, spark, tmp_path, ansi, case):
