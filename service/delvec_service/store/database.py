@@ -411,14 +411,21 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
+_CREATION: Final = threading.Lock()
+
+
 def _create_private(path: str) -> None:
     """Create a database file that only its owner can read: it has hashes of tokens, grants and the audit log.
 
     SQLite would create it as the umask says; its journal gets the permissions of the file. Those of an existing file
     are the operator's choice.
+
+    An existing file is never opened: closing it again would release the locks of all of the process's connections to it,
+    and another process would remove the journal that they are using.
     """
-    with suppress(OSError):  # SQLite's own error is the better one
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    # One thread at a time, so that no connection has locks on the new file when it is closed.
+    with _CREATION, suppress(OSError):  # SQLite's own error is the better one
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
