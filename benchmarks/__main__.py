@@ -14,7 +14,7 @@ from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecO
 from benchmarks.curves import draw
 from benchmarks.dml_report import with_section_of
 from benchmarks.large import QUICK, Effort, measure_large
-from benchmarks.measure import Figure, load, save
+from benchmarks.measure import Figure, load, save, say
 from benchmarks.planning import measure_planning
 from benchmarks.reading_report import PLOT
 from benchmarks.report import markdown
@@ -25,11 +25,6 @@ from benchmarks.vectors import measure_vectors
 PARTS = ("scans", "planning", "vectors", "commits", "large")
 SECTIONS = ("large", "commits")
 KEPT = Path(".build/benchmarks")
-
-
-def say(message: str) -> None:
-    """Print and flush, so that a long run can be followed."""
-    print(message, flush=True)
 
 
 def main() -> None:
@@ -60,7 +55,7 @@ def main() -> None:
         sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench` again")
     kept = KEPT / "quick" if arguments.quick else KEPT
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
-    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    os.environ["XDG_STATE_HOME"] = str(scratch)
     try:
         if "large" in arguments.only:
             effort = QUICK if arguments.quick else Effort()

@@ -21,14 +21,14 @@ from typing import Any
 
 import delvec
 from benchmarks.contenders import CODEC
-from benchmarks.dml_contenders import CLASSES, NAMES, PEER, Contender
+from benchmarks.dml_contenders import CLASSES, NAMES, PEER, Contender, Merge
 from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.dml_goals import FRESH, REWRITER, SCANS, STREAM_READ, STREAM_WRITE, WORN
 from benchmarks.dml_jobs import EFFORT, LAYOUTS, QUICK, DmlEffort, Job, jobs
 from benchmarks.dml_report import write_page
-from benchmarks.dml_tables import FEATURES, variant, write_sources
+from benchmarks.dml_tables import FEATURES, row_state, variant, write_sources
 from benchmarks.dml_worker import Failed, Order, Runs, Worker, measured
-from benchmarks.measure import timed
+from benchmarks.measure import say, timed
 from benchmarks.streaming import read_stream, write_batches, write_stream
 from benchmarks.sweep import sweep
 from benchmarks.tables import PEOPLE, clone, write_people
@@ -68,11 +68,6 @@ class Bench:
     wrong: list[str] = field(default_factory=list)
 
 
-def say(message: str) -> None:
-    """Print with the time and flush, so that a long run can be followed."""
-    print(time.strftime("%H:%M:%S"), message, flush=True)
-
-
 def main() -> None:
     """Measure and write the section of the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -102,7 +97,7 @@ def main() -> None:
         kept, effort = KEPT / "quick", QUICK
         arguments.out = kept / "benchmarks.md"
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
-    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    os.environ["XDG_STATE_HOME"] = str(scratch)
     figures = Figures(kept / "dml.json")
     try:
         wrong = _measure(arguments, effort, figures, scratch, kept)
@@ -217,7 +212,7 @@ def _job(bench: Bench, job: Job, layout: str) -> None:
             # This job only reads; the objects are from the UPDATE that prepared the table.
             runs.puts = []
         _keep(bench, DmlFigure.of(job.title, layout, name, runs))
-        states[name] = _state(runs.table)
+        states[name] = row_state(runs.table)
         shutil.rmtree(runs.table, ignore_errors=True)
     _compare(bench, job.title, layout, states)
 
@@ -230,6 +225,8 @@ def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
     argument: Any = 1 if feed else bench.sources.get(job.argument, job.argument)
     # Contenders that rewrite would take minutes to warm up on the large table.
     small = bench.small.get(job.argument, argument)
+    if job.kind == "merge":
+        argument, small = Merge(argument), Merge(small)
     return Order(
         method=job.kind,
         template=bench.templates[kind],
@@ -241,17 +238,6 @@ def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
         runs=effort.runs,
         limit=effort.limit if time.monotonic() < bench.hurry else 0.0,
     )
-
-
-def _state(table: Path) -> tuple[int, int]:
-    """Return the number of rows, and the sum of a hash over all columns per row."""
-    with delvec.connect() as lake:
-        rows = lake.table(str(table)).to_duckdb()
-        columns = ", ".join(f'"{name}"' for name in rows.columns)
-        # A sum, because a duplicate row would cancel out in an exclusive or.
-        query = f"SELECT count(*), sum(CAST(hash({columns}) AS HUGEINT)) FROM rows"
-        ((count, total),) = rows.query("rows", query).fetchall()
-    return int(count), int(total or 0)
 
 
 def _compare(bench: Bench, title: str, layout: str, states: Mapping[str, tuple[int, int]]) -> None:
@@ -300,7 +286,7 @@ def _streams(bench: Bench) -> None:
             _keep(bench, DmlFigure(STREAM_WRITE, layout, name, failure=str(error)))
             continue
         _keep(bench, DmlFigure.of(STREAM_WRITE, layout, name, runs))
-        states[name] = _state(runs.table)
+        states[name] = row_state(runs.table)
         if not CLASSES[name].on_spark:
             continue
         try:

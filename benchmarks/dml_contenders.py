@@ -1,7 +1,9 @@
 """The systems compared for row changes: one class each, with the same jobs, each in its own process."""
 
 import os
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,38 @@ import pyarrow.parquet as pq
 import delvec
 from benchmarks.contenders import CODEC, read_all, read_all_of, spark_session
 
-__all__ = ["CLASSES", "NAMES", "PEER", "Contender", "make"]
+__all__ = ["CLASSES", "NAMES", "PEER", "Contender", "Merge", "Sail", "make"]
 
 PEER = "delta-spark with DVs"
 Sources = Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A MERGE of a Parquet file; ``t`` is the table and ``s`` the file.
+
+    Attributes:
+        source: the file.
+        on: the condition.
+        update: whether matched rows get all the source's values.
+        delete: whether matched rows are deleted.
+        inserts: the condition of each clause that inserts rows which are not matched; an empty one inserts every row.
+    """
+
+    source: Path
+    on: str = "t.id = s.id"
+    update: bool = True
+    delete: bool = False
+    inserts: tuple[str, ...] = ("",)
+
+    def sql(self, table: Path) -> str:
+        """Return the statement, for a source that is a view with the name ``source``."""
+        clauses = ["WHEN MATCHED THEN UPDATE SET *"] * self.update + [
+            "WHEN MATCHED THEN DELETE"
+        ] * self.delete
+        for condition in self.inserts:
+            clauses.append(f"WHEN NOT MATCHED{' AND ' if condition else ''}{condition} THEN INSERT *")
+        return f"MERGE INTO delta.`{table}` t USING source s ON {self.on} {' '.join(clauses)}"
 
 
 class Contender:
@@ -56,8 +86,8 @@ class Contender:
         """Raise the salary of the matching rows by one."""
         raise NotImplementedError
 
-    def merge(self, table: Path, source: Path) -> None:
-        """Update rows with matching ids in the source, and insert the others."""
+    def merge(self, table: Path, merge: Merge) -> None:
+        """Merge a file into the table."""
         raise NotImplementedError
 
     def append(self, table: Path, source: Path) -> None:
@@ -117,9 +147,10 @@ class DelvecOnSpark(_OnSpark):
     def update(self, table: Path, predicate: str) -> None:
         self._table(table).update({"salary": "salary + 1"}, predicate)
 
-    def merge(self, table: Path, source: Path) -> None:
-        merge = self._table(table).merge(self._rows(source), "target.id = source.id")
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    def merge(self, table: Path, merge: Merge) -> None:
+        rows = self._rows(merge.source)
+        builder = self._table(table).merge(rows, merge.on, source_alias="s", target_alias="t")
+        _with_clauses(builder, merge).execute()
 
     def append(self, table: Path, source: Path) -> None:
         self._table(table).append(self._rows(source))
@@ -185,12 +216,9 @@ class DeltaSpark(_OnSpark):
     def update(self, table: Path, predicate: str) -> None:
         self.spark.sql(f"UPDATE delta.`{table}` SET salary = salary + 1 WHERE {predicate}").collect()
 
-    def merge(self, table: Path, source: Path) -> None:
-        self.spark.read.parquet(str(source)).createOrReplaceTempView("source")
-        self.spark.sql(
-            f"MERGE INTO delta.`{table}` t USING source s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        ).collect()
+    def merge(self, table: Path, merge: Merge) -> None:
+        self.spark.read.parquet(str(merge.source)).createOrReplaceTempView("source")
+        self.spark.sql(merge.sql(table)).collect()
 
     def append(self, table: Path, source: Path) -> None:
         self.spark.read.parquet(str(source)).write.format("delta").mode("append").save(str(table))
@@ -238,15 +266,15 @@ class DeltaLake(Contender):
             {"salary": "salary + 1"}, predicate=predicate, writer_properties=self._writing
         )
 
-    def merge(self, table: Path, source: Path) -> None:
-        merge = self._table(table).merge(
-            pq.read_table(source),
-            "t.id = s.id",
+    def merge(self, table: Path, merge: Merge) -> None:
+        builder = self._table(table).merge(
+            pq.read_table(merge.source),
+            merge.on,
             source_alias="s",
             target_alias="t",
             writer_properties=self._writing,
         )
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        _with_clauses(builder, merge).execute()
 
     def append(self, table: Path, source: Path) -> None:
         self._deltalake.write_deltalake(
@@ -261,6 +289,52 @@ class DeltaLake(Contender):
         read_all_of(duckdb.from_arrow(self._table(table).to_pyarrow_dataset()))
 
 
+class Sail(Contender):
+    """Sail, called through Spark Connect; only deletes.
+
+    It is not in the environment of the tests: ``pip install --target .build/sail pysail grpcio grpcio-status
+    googleapis-common-protos zstandard pandas`` makes it a contender.
+    """
+
+    name = "Sail"
+    folder = Path(__file__).resolve().parent.parent / ".build" / "sail"
+
+    def __init__(self, scratch: Path) -> None:  # noqa: ARG002 - needs none
+        # At the end, so that everything else comes from the environment.
+        sys.path.append(str(self.folder))
+        from pysail.spark import SparkConnectServer
+        from pyspark.sql.connect.session import SparkSession
+
+        self._server = SparkConnectServer("127.0.0.1", 0)
+        self._server.start(background=True)
+        _, port = self._server.listening_address
+        self.spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+
+    def close(self) -> None:
+        self.spark.stop()
+        self._server.stop()
+
+    def touch(self, table: Path) -> None:
+        self.spark.read.format("delta").load(str(table)).limit(1).collect()
+
+    def delete(self, table: Path, predicate: str) -> None:
+        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
+
+    def scan(self, table: Path) -> None:
+        read_all(self.spark.read.format("delta").load(str(table)))
+
+
+def _with_clauses(builder: Any, merge: Merge) -> Any:
+    """Add the clauses to a builder; Delvec's and deltalake's have the same methods."""
+    if merge.update:
+        builder = builder.when_matched_update_all()
+    if merge.delete:
+        builder = builder.when_matched_delete()
+    for condition in merge.inserts:
+        builder = builder.when_not_matched_insert_all(condition or None)
+    return builder
+
+
 CLASSES = {
     each.name: each
     for each in (
@@ -270,9 +344,11 @@ CLASSES = {
         DeltaSpark,
         DeltaSparkRewriting,
         DeltaLake,
+        Sail,
     )
 }
-NAMES = tuple(CLASSES)
+NAMES = tuple(name for name in CLASSES if name != Sail.name)
+"""Contenders that do every job."""
 
 
 def make(name: str, scratch: Path) -> Contender:

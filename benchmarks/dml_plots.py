@@ -9,9 +9,10 @@ from benchmarks.dml_figures import Figures
 from benchmarks.dml_jobs import LAYOUTS
 from benchmarks.sweep import OPERATIONS, Cell
 
-__all__ = ["JOBS_PLOT", "SWEEP_PLOT", "draw_jobs", "draw_sweep"]
+__all__ = ["JOBS_PLOT", "MERGE_GRID_PLOT", "SWEEP_PLOT", "draw_jobs", "draw_merge_grid", "draw_sweep"]
 
 JOBS_PLOT, SWEEP_PLOT = "images/row-changes.svg", "images/sweep.svg"
+MERGE_GRID_PLOT = "images/merge-grid.svg"
 _COLOURS = {
     "Delvec on Spark": "#0b6e4f",
     "Delvec on Spark, as jobs": "#2f9470",
@@ -68,6 +69,31 @@ def draw_jobs(figures: Figures, path: Path) -> None:
             panel.invert_yaxis()
             panel.set_xscale("log")
             panel.set_title(f"{layout}: seconds", loc="left", fontsize=10)
+        panels[0].legend(frameon=False, fontsize=8)
+
+
+def draw_merge_grid(
+    figures: Figures, titles: Sequence[str], ours: Sequence[str], peer: str, path: Path
+) -> None:
+    """Draw how many times faster than a peer each contender of ours is in each case, with a panel per layout."""
+    layouts = list(dict.fromkeys(layout for _, layout in figures.pairs()))
+    with _figure(path, len(layouts), (10, 6.4)) as panels:
+        for panel, layout in zip(panels, layouts, strict=True):
+            for name in ours:
+                points = [
+                    (theirs.median / own.median, row)
+                    for row, title in enumerate(titles)
+                    if (own := figures.get(title, layout, name))
+                    and (theirs := figures.get(title, layout, peer))
+                    if own.median and theirs.median
+                ]
+                if points:
+                    panel.plot(*zip(*points, strict=True), "o", color=_COLOURS[name], label=name)
+            panel.axvline(1.0, color="#444444", linewidth=0.8)
+            panel.set_yticks(range(len(titles)), titles)
+            panel.invert_yaxis()
+            panel.set_xscale("log")
+            panel.set_title(f"{layout}: times {peer}", loc="left", fontsize=10)
         panels[0].legend(frameon=False, fontsize=8)
 
 

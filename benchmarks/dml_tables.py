@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import delvec
 from benchmarks.tables import PEOPLE, clone, people_batches
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "listing",
     "listing_once_settled",
     "put_since",
+    "row_state",
     "variant",
     "write_sources",
 ]
@@ -145,3 +147,14 @@ def put_since(before: Listing, after: Listing) -> Put:
     """Return the number of new or rewritten objects, and their bytes."""
     sizes = [each[0] for path, each in after.items() if before.get(path) != each]
     return len(sizes), sum(sizes)
+
+
+def row_state(table: Path) -> tuple[int, int]:
+    """Return the number of rows of a table, and the sum of a hash over all columns per row."""
+    with delvec.connect() as lake:
+        rows = lake.table(str(table)).to_duckdb()
+        columns = ", ".join(f'"{name}"' for name in rows.columns)
+        # A sum, because a duplicate row would cancel out in an exclusive or.
+        query = f"SELECT count(*), sum(CAST(hash({columns}) AS HUGEINT)) FROM rows"
+        ((count, total),) = rows.query("rows", query).fetchall()
+    return int(count), int(total or 0)

@@ -97,7 +97,7 @@ class Worker:
 
 
 def _serve(name: str, scratch: Path, pipe: Any) -> None:
-    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    os.environ["XDG_STATE_HOME"] = str(scratch)
     # Executors use this Python, not the first one on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     contender = make(name, scratch)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.provenance import this_run
 
-__all__ = ["Figure", "load", "memory", "repeated", "save", "timed"]
+__all__ = ["Figure", "load", "memory", "repeated", "save", "say", "timed"]
 
 _FEWEST_RUNS = 3
 
@@ -67,6 +67,11 @@ class Figure:
     def spread(self) -> str:
         """The fastest and the slowest run."""
         return f"{min(self.seconds):.2f}-{max(self.seconds):.2f}"
+
+
+def say(message: str) -> None:
+    """Print with the time and flush, so that a long run can be followed."""
+    print(time.strftime("%H:%M:%S"), message, flush=True)
 
 
 def timed(job: Callable[[], object]) -> float:

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
-    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    os.environ["XDG_STATE_HOME"] = str(scratch)
     try:
         lines = section_head("## Limits on Spark", _HOW)
         lines += ["| job | contender | seconds | runs | times delta-spark |", "|---|---|---:|---|---:|"]
