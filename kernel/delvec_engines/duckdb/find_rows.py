@@ -70,9 +70,11 @@ def _find_rows(
     condition = filter_sql(predicate)
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True, within=within):
         paths = source.files["path"].to_pylist()
-        hashes = session.hashes(source.names).to_numpy()
+        hashes: np.ndarray | None = None
         sql = source.select(_POSITION, condition, predicate.columns, strictly=strictly)
         for batch in session.batches(scan, source, sql, predicate):
+            if hashes is None:  # none are needed if no row matches
+                hashes = session.hashes(source.names).to_numpy()
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)
             for file, part in _by_file(files, rows):
