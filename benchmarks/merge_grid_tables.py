@@ -44,8 +44,8 @@ _MONEY = (
 _KEYS = ("wr_item_sk", "wr_order_number")
 _NULLS = 0.045
 """Share of NULLs in the columns that are not keys, as in TPC-DS."""
-_NO_ITEM = 1_000_000
-"""Added to the item of a row that no row of the table matches; its order number stays within the table's."""
+_MOST_ITEMS = 1 << 20
+"""Above every item."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,30 @@ def write_source(table: Path, share: Share, path: Path) -> None:
             amount, sample.field(amount), pa.array(random.integers(1, 101, sample.num_rows), pa.int32())
         )
         if part == "new":
-            item = sample.column_names.index("wr_item_sk")
-            sample = sample.set_column(item, sample.field(item), pc.add(sample["wr_item_sk"], _NO_ITEM))
+            sample = _with_other_items(sample, rows, random)
         parts.append(sample)
     source = pa.concat_tables(parts)
     order = pa.array(random.permutation(source.num_rows))
     pq.write_table(source.take(order), path, compression="zstd")
+
+
+def _with_other_items(sample: pa.Table, rows: pa.Table, random: np.random.Generator) -> pa.Table:
+    """Return the sample with items that its orders do not have, so that files cannot be skipped by the range of any key."""
+    least, end = _INTEGERS["wr_item_sk"]
+    items = random.integers(least, end, sample.num_rows)
+    is_new = ~np.isin(_keys(sample["wr_order_number"].to_numpy(), items), _keys(*_key_columns(rows)))
+    column = sample.column_names.index("wr_item_sk")
+    sample = sample.set_column(column, sample.field(column), pa.array(items))
+    _, first = np.unique(_keys(*_key_columns(sample)), return_index=True)
+    return sample.take(pa.array(first[is_new[first]]))
+
+
+def _key_columns(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    return rows["wr_order_number"].to_numpy(), rows["wr_item_sk"].to_numpy()
+
+
+def _keys(orders: np.ndarray, items: np.ndarray) -> np.ndarray:
+    return orders.astype(np.int64) * _MOST_ITEMS + items
 
 
 def _files(table: Path) -> list[Path]:

@@ -154,7 +154,9 @@ class ChangeFrames:
         writing = [each for each in clauses if each[1].action != "delete"]
         tests: tuple[Check, ...] = ()
         if writing:
-            for_all = len(writing) == len(clauses) and not matches
+            # A matched row without a clause is only there to be reported.
+            always = any(clause.match == "matched" and clause.condition is None for _, clause in clauses)
+            for_all = len(writing) == len(clauses) and (always or not matches)
             raws, values = self._values(writing, for_all=for_all)
             if raws:
                 frame = frame.select("*", *raws)
