@@ -105,8 +105,9 @@ BENCH_iceberg = benchmarks.iceberg_readers
 BENCH_wide = benchmarks.wide_tables
 BENCH_ratifications = benchmarks.ratifications
 BENCH_merge_grid = benchmarks.merge_grid
+BENCH_longevity = benchmarks.longevity
 
-bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid" chooses
+bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid longevity" chooses
 	@$(SETUP) --java --jars
 	@$(if $(PART),$(foreach name,$(PART),$(RUN) python -m $(BENCH_$(name)) &&) true,$(RUN) python -m benchmarks)
 

@@ -9,7 +9,15 @@ from benchmarks.dml_figures import Figures
 from benchmarks.dml_jobs import LAYOUTS
 from benchmarks.sweep import OPERATIONS, Cell
 
-__all__ = ["JOBS_PLOT", "MERGE_GRID_PLOT", "SWEEP_PLOT", "draw_jobs", "draw_merge_grid", "draw_sweep"]
+__all__ = [
+    "JOBS_PLOT",
+    "MERGE_GRID_PLOT",
+    "SWEEP_PLOT",
+    "draw_jobs",
+    "draw_merge_grid",
+    "draw_sweep",
+    "figure",
+]
 
 JOBS_PLOT, SWEEP_PLOT = "images/row-changes.svg", "images/sweep.svg"
 MERGE_GRID_PLOT = "images/merge-grid.svg"
@@ -27,7 +35,7 @@ _ONE_ROW = 0.0005
 
 
 @contextmanager
-def _figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]:
+def figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]:
     """Yield axes to draw on, then write an SVG that is reproducible byte for byte."""
     import matplotlib as mpl
 
@@ -51,7 +59,7 @@ def _figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]
 def draw_jobs(figures: Figures, path: Path) -> None:
     """Draw bars of seconds on a logarithmic axis, with a panel per layout."""
     by_layout = {layout: [job for job, on in figures.pairs() if on == layout] for layout in LAYOUTS}
-    with _figure(path, len(by_layout), (10, 6.4)) as panels:
+    with figure(path, len(by_layout), (10, 6.4)) as panels:
         for panel, (layout, jobs) in zip(panels, by_layout.items(), strict=True):
             height = 0.8 / len(_COLOURS)
             for place, (name, colour) in enumerate(_COLOURS.items()):
@@ -77,7 +85,7 @@ def draw_merge_grid(
 ) -> None:
     """Draw how many times faster than a peer each contender of ours is in each case, with a panel per layout."""
     layouts = list(dict.fromkeys(layout for _, layout in figures.pairs()))
-    with _figure(path, len(layouts), (10, 6.4)) as panels:
+    with figure(path, len(layouts), (10, 6.4)) as panels:
         for panel, layout in zip(panels, layouts, strict=True):
             for name in ours:
                 points = [
@@ -100,7 +108,7 @@ def draw_merge_grid(
 def draw_sweep(cells: Sequence[Cell], path: Path) -> None:
     """Draw the time of deletion vectors relative to rewriting by share of rows, with a panel per operation."""
     sizes = sorted({cell.rows for cell in cells})
-    with _figure(path, len(OPERATIONS), (10, 3.6)) as panels:
+    with figure(path, len(OPERATIONS), (10, 3.6)) as panels:
         for panel, operation in zip(panels, OPERATIONS, strict=True):
             for size, colour in zip(sizes, _COLOURS.values(), strict=False):
                 points = sorted(

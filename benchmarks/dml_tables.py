@@ -149,10 +149,10 @@ def put_since(before: Listing, after: Listing) -> Put:
     return len(sizes), sum(sizes)
 
 
-def row_state(table: Path) -> tuple[int, int]:
-    """Return the number of rows of a table, and the sum of a hash over all columns per row."""
+def row_state(table: Path, version: int | None = None) -> tuple[int, int]:
+    """Return the number of rows of a table, by default in its newest version, and the sum of a hash over all columns per row."""
     with delvec.connect() as lake:
-        rows = lake.table(str(table)).to_duckdb()
+        rows = lake.table(str(table)).to_duckdb(version=version)
         columns = ", ".join(f'"{name}"' for name in rows.columns)
         # A sum, because a duplicate row would cancel out in an exclusive or.
         query = f"SELECT count(*), sum(CAST(hash({columns}) AS HUGEINT)) FROM rows"

@@ -54,14 +54,15 @@ class Worker:
     Args:
         name: of the contender.
         scratch: its own directory.
+        maker: makes the contender of this name, in the process.
     """
 
-    def __init__(self, name: str, scratch: Path) -> None:
+    def __init__(self, name: str, scratch: Path, maker: Callable[[str, Path], Contender] = make) -> None:
         self.name = name
         scratch.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(name, scratch, theirs), daemon=False)
+        self._process = context.Process(target=_serve, args=(maker, name, scratch, theirs), daemon=False)
         self._process.start()
         theirs.close()
 
@@ -96,11 +97,11 @@ class Worker:
         return result, peak
 
 
-def _serve(name: str, scratch: Path, pipe: Any) -> None:
+def _serve(maker: Callable[[str, Path], Contender], name: str, scratch: Path, pipe: Any) -> None:
     os.environ["XDG_STATE_HOME"] = str(scratch)
     # Executors use this Python, not the first one on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    contender = make(name, scratch)
+    contender = maker(name, scratch)
     try:
         while (asked := pipe.recv()) is not None:
             work, arguments = asked
