@@ -29,7 +29,6 @@ from benchmarks.measure import say, timed
 from benchmarks.sales import KEY, QUERIES, Refresh, make_tables, refreshes, staying_ticket
 from benchmarks.tables import clone
 
-_FEWEST = 3
 _ON = " AND ".join(f"t.{column} = s.{column}" for column in KEY)
 
 
@@ -43,7 +42,7 @@ class Effort:
         rounds: number of rounds.
         warm: untimed runs of the queries before round 0.
         runs: measured runs of the queries in each round, and twice as many of both tables at the end.
-        limit: seconds after which no further run begins, once there are three.
+        limit: seconds after which no further run begins, once there are two, or at the end three of each table.
     """
 
     scale: float = 1.0
@@ -89,7 +88,7 @@ def main() -> None:
         action="store_true",
         help="a small table and two rounds, to see that everything works; the page goes to .build/benchmarks/quick",
     )
-    parser.add_argument("--minutes", type=float, default=14.0, help="after as many no further round begins")
+    parser.add_argument("--minutes", type=float, default=13.0, help="after as many no further round begins")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
     if "DELVEC_TEST_JARS" not in os.environ:
@@ -102,7 +101,7 @@ def main() -> None:
         arguments.out = kept / "benchmarks.md"
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["XDG_STATE_HOME"] = str(scratch)
-    lives = Lives(kept / "longevity.json")
+    lives = Lives(kept / f"longevity-{effort.scale:g}.json")
     stop = time.monotonic() + 60 * arguments.minutes
     try:
         templates = make_tables(KEPT, scratch, effort.scale, effort.files)
@@ -263,7 +262,7 @@ def _queries(
     for number in range(untimed + runs):
         if number == untimed:
             started = time.perf_counter()
-        if number >= untimed + _FEWEST and time.perf_counter() - started > limit * len(tables):
+        if number > untimed + len(tables) and time.perf_counter() - started > limit * len(tables):
             break
         for seconds, table in zip(found, tables, strict=True):
             places = {"sales": table, "item": item}
