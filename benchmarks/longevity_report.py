@@ -30,7 +30,7 @@ from one round to the next. Objects and bytes written are found by listing the t
 table, `--contenders` measures some again, and `--quick` takes a minute or two with a small table."""
 _CANNOT = """\
 What contenders cannot do: deltalake has no deletion vectors, so each DELETE and MERGE rewrites the files that it touches. delta-spark's auto-compaction is part of the commit that
-triggers it, so its seconds and bytes are in the refresh; it waits for 50 small files, however many rows are deleted. `lake.sql` runs each query in a DuckDB
+triggers it, so its seconds and bytes are in the refresh; the versions below say how often it ran. `lake.sql` runs each query in a DuckDB
 database of its own that can only open the table's files: a fixed cost, which weighs most where one ticket is looked up. Sizes of files are each contender's default. No contender runs VACUUM in time to delete anything, as
 the retention is a week."""
 
