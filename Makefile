@@ -106,8 +106,9 @@ BENCH_wide = benchmarks.wide_tables
 BENCH_ratifications = benchmarks.ratifications
 BENCH_merge_grid = benchmarks.merge_grid
 BENCH_longevity = benchmarks.longevity
+BENCH_small_writes = benchmarks.small_writes
 
-bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid longevity" chooses
+bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid longevity small_writes" chooses
 	@$(SETUP) --java --jars
 	@$(if $(PART),$(foreach name,$(PART),$(RUN) python -m $(BENCH_$(name)) &&) true,$(RUN) python -m benchmarks)
 

@@ -125,9 +125,9 @@ def _measure(
         }
         templates, sources, small = {}, {}, {}
         if {"jobs", "reading"} & set(arguments.only):
-            templates = _templates(KEPT, scratch, effort.rows)
+            templates = people_tables(KEPT, scratch, effort.rows)
             sources = write_sources(scratch / "sources", effort.rows)
-            small = _templates(KEPT, scratch / "small", effort.small) | write_sources(
+            small = people_tables(KEPT, scratch / "small", effort.small) | write_sources(
                 scratch / "small-sources", effort.small
             )
             say("tables are made")
@@ -151,7 +151,7 @@ def _measure(
     return bench.wrong
 
 
-def _templates(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
+def people_tables(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
     """Return tables of ``rows`` people by layout and kind, such as ``1 file/dv``; delta-spark writes their files."""
     made = kept / f"people-{rows}-{CODEC}"
     if not (made / "_generated").exists():

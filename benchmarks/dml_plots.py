@@ -1,6 +1,7 @@
-"""Plots of row changes: seconds by job, and deletion vectors compared with rewriting."""
+"""Plots of row changes: seconds by job and by batch, and deletion vectors compared with rewriting."""
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from benchmarks.dml_jobs import LAYOUTS
 from benchmarks.sweep import OPERATIONS, Cell
 
 __all__ = [
+    "BATCHES_PLOT",
     "JOBS_PLOT",
     "MERGE_GRID_PLOT",
     "SWEEP_PLOT",
+    "draw_batches",
     "draw_jobs",
     "draw_merge_grid",
     "draw_sweep",
@@ -20,7 +23,7 @@ __all__ = [
 ]
 
 JOBS_PLOT, SWEEP_PLOT = "images/row-changes.svg", "images/sweep.svg"
-MERGE_GRID_PLOT = "images/merge-grid.svg"
+MERGE_GRID_PLOT, BATCHES_PLOT = "images/merge-grid.svg", "images/small-writes.svg"
 _COLOURS = {
     "Delvec on Spark": "#0b6e4f",
     "Delvec on Spark, as jobs": "#2f9470",
@@ -32,6 +35,8 @@ _COLOURS = {
 _LOOKS = {"svg.hashsalt": "delvec", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 _ONE_ROW = 0.0005
 """Position of a single row on an axis of shares."""
+_WINDOW = 21
+"""Batches whose median is one point."""
 
 
 @contextmanager
@@ -130,3 +135,21 @@ def draw_sweep(cells: Sequence[Cell], path: Path) -> None:
             panel.set_title(f"{operation}: vectors / rewriting", loc="left", fontsize=10)
             panel.set_xlabel("share of rows (leftmost: one row)")
         panels[0].legend(frameon=False, fontsize=8)
+
+
+def draw_batches(seconds: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Draw the rolling median of seconds by the number of the batch, with a line per contender."""
+    with figure(path, 1, (8, 4)) as (panel,):
+        for name, colour in _COLOURS.items():
+            found = seconds.get(name, ())
+            if found:
+                medians = [
+                    statistics.median(found[max(0, place - _WINDOW // 2) : place + _WINDOW // 2 + 1])
+                    for place in range(len(found))
+                ]
+                panel.plot(range(1, len(found) + 1), medians, color=colour, linewidth=1.4, label=name)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(f"seconds per batch, median of {_WINDOW}", loc="left", fontsize=10)
+        panel.set_xlabel("number of the batch")
+        panel.legend(frameon=False, fontsize=8)

@@ -56,6 +56,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def section_head(title: str, how: str) -> list[str]:
-    """Return the first lines of a section of its own: title, method, machine and time."""
-    return [title, "", " ".join(how.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]
+def section_head(title: str, how: str, runs: Iterable[str] = ()) -> list[str]:
+    """Return the first lines of a section of its own: title, method, machine, and the time of these runs, or this one."""
+    measured = measured_in(runs) or f"Measured {this_run()}."
+    return [title, "", " ".join(how.split("\n")), "", machine(), "", measured, ""]
