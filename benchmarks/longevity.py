@@ -19,17 +19,14 @@ from pathlib import Path
 
 import delvec
 from benchmarks.dml import KEPT
-from benchmarks.dml_contenders import Merge
 from benchmarks.dml_tables import listing, listing_once_settled, put_since, row_state
 from benchmarks.dml_worker import Failed, Worker
 from benchmarks.longevity_contenders import LIVING, Living, living
 from benchmarks.longevity_figures import Life, Lives, Round, total
 from benchmarks.longevity_report import write_page
 from benchmarks.measure import say, timed
-from benchmarks.sales import KEY, QUERIES, Refresh, make_tables, refreshes, staying_ticket
+from benchmarks.sales import QUERIES, Refresh, make_tables, refreshes, staying_ticket
 from benchmarks.tables import clone
-
-_ON = " AND ".join(f"t.{column} = s.{column}" for column in KEY)
 
 
 @dataclass(frozen=True)
@@ -234,7 +231,7 @@ def _refreshed(contender: Living, scratch: Path, table: Path, refresh: Refresh) 
         "INSERT": partial(contender.append, table, refresh.inserted),
         "DELETE of days": partial(contender.delete, table, days),
         "DELETE of returns": partial(contender.delete, table, returned),
-        "MERGE": partial(contender.merge, table, Merge(refresh.corrections, _ON)),
+        "MERGE": partial(contender.merge, table, refresh.corrections),
     }
     found.refresh = {name: timed(command) for name, command in commands.items()}
     between = listing_once_settled(table)

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.contenders import CODEC
+from benchmarks.dml_contenders import Merge
 from benchmarks.dml_tables import variant
 
 __all__ = [
     "ITEMS",
-    "KEY",
     "QUERIES",
     "SALES",
     "TICKETS",
@@ -28,7 +28,7 @@ __all__ = [
     "staying_ticket",
 ]
 
-KEY = ("ss_ticket_number", "ss_item_sk")
+_ON = "t.ss_ticket_number = s.ss_ticket_number AND t.ss_item_sk = s.ss_item_sk"
 """The primary key."""
 TICKETS = 240_000
 """Tickets at scale 1, of 12 lines on average."""
@@ -84,13 +84,13 @@ class Refresh:
         inserted: new sales, as a Parquet file.
         days: the first and the last day whose sales are deleted.
         returned: the tickets whose sales are deleted.
-        corrections: rows to merge by :data:`KEY`: other quantities and prices of existing tickets, and late tickets.
+        corrections: other quantities and prices of existing tickets, and late tickets.
     """
 
     inserted: Path
     days: tuple[int, int]
     returned: Sequence[int]
-    corrections: Path
+    corrections: Merge
 
     @property
     def conditions(self) -> tuple[str, str]:
@@ -156,7 +156,7 @@ def refreshes(folder: Path, scale: float, rounds: int) -> Iterator[Refresh]:
         pq.write_table(rows_of(fresh[~late], sold[~late]), inserted)
         corrections = rows_of(corrected, days[corrected], corrected=True)
         pq.write_table(pa.concat_tables([corrections, rows_of(fresh[late], sold[late])]), merged)
-        yield Refresh(inserted, (span, span + apart - 1), sorted(returned.tolist()), merged)
+        yield Refresh(inserted, (span, span + apart - 1), sorted(returned.tolist()), Merge(merged, _ON))
 
 
 def staying_ticket(scale: float) -> int:

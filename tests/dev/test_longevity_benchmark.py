@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from benchmarks.dml_tables import state
+from benchmarks.dml_tables import row_state
 from benchmarks.longevity import Effort
 from benchmarks.longevity_contenders import LIVING, Compacted, OnDuckDBByPolicies
 from benchmarks.longevity_figures import BY_POLICIES, PEERS, Lives, Round, goals
@@ -37,7 +37,7 @@ def duckdb_mask(rows, condition):
 def test_contenders_keep_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     templates = make_tables(tmp_path / "kept", tmp_path / "made", SCALE, 4)
-    begun = state(templates["dv"])
+    begun = row_state(templates["dv"])
     changes = list(refreshes(tmp_path / "refreshes", SCALE, 2))
     states, done = {}, []
     for kind in (OnDuckDBByPolicies, Compacted):
@@ -53,7 +53,7 @@ def test_contenders_keep_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monke
         for text in QUERIES.values():
             places = {"sales": table, "item": templates["item"]}
             contender.query(text.replace("{ticket}", str(staying_ticket(SCALE))), places)
-        states[kind.name] = state(table)
+        states[kind.name] = row_state(table)
         contender.close()
 
     assert len(set(states.values())) == 1

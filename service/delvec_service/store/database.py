@@ -82,7 +82,7 @@ class Database:
             ServiceUnavailable: the database does not answer, or has a schema that this Delvec does not support: of a
                 development version, or of a newer Delvec that changed too much.
         """
-        with _failures():
+        with _failures(self._engine):
             revision = self._supported_revision()
             if revision is not None and revision >= REVISION:
                 return  # saves importing Alembic on every start
@@ -97,7 +97,7 @@ class Database:
         Raises:
             ServiceUnavailable: it does not answer, or the service does not support its schema.
         """
-        with _failures():
+        with _failures(self._engine):
             revision = self._supported_revision()
         if revision is None or revision < REVISION:
             raise ServiceUnavailable(
@@ -162,7 +162,7 @@ class Database:
         """
         if self._engine.dialect.name != "sqlite":
             return
-        with _failures(), self._engine.connect() as connection:
+        with _failures(self._engine), self._engine.connect() as connection:
             for _ in range(_PIECES):
                 if not connection.execute(text("PRAGMA freelist_count")).scalar():
                     return
@@ -208,7 +208,7 @@ class Database:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        with _failures():
+        with _failures(self._engine):
             try:
                 yield
             except DBAPIError as error:
@@ -226,7 +226,7 @@ class Database:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with _failures():
+        with _failures(self._engine):
             return self._revision()
 
     @contextmanager
@@ -481,7 +481,7 @@ def _lacks_tables(error: DBAPIError) -> bool:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _failures(engine: Engine) -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
@@ -492,7 +492,7 @@ def _failures() -> Iterator[None]:
         if not any(words in reason for words in _DAMAGED):
             raise
         raise ServiceUnavailable(
-            f"The file of DELVEC_DATABASE_URL is not an SQLite database, or is damaged: {reason}. Move it away: the "
-            "service creates another one, and no table's data depends on it. Then `delvec database restore` a backup "
-            "of names, policies and grants."
+            f"The service's database '{engine.url.database}' is not an SQLite database, or is damaged: {reason}. Move it "
+            "away: the service creates another one, and no table's data depends on it. Then `delvec database restore` a "
+            "backup of names, policies and grants."
         ) from error
