@@ -33,7 +33,7 @@ KEPT = Path(".build/benchmarks")
 TITLE = "## Delta's MERGE benchmark"
 _ON = "t.wr_order_number = s.wr_order_number AND t.wr_item_sk = s.wr_item_sk"
 _ROWS, _QUICK_ROWS, _FILES = (200_000, 2_000_000), (20_000,), 32
-_RUNS, _LIMIT = 3, 5.0
+_RUNS, _LIMIT = 3, 3.0
 _TOLERANCE = 0.02
 """How much slower than a peer a median may be before it counts as behind: what two runs of one contender differ by at least."""
 OURS = ("Delvec on Spark", "Delvec on Spark, as jobs", "Delvec on DuckDB")
