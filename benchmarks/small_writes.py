@@ -132,7 +132,6 @@ def _erasure(
     if measured.left:
         bench.wrong.append(f"{worker.name}: {measured.left} erased texts are still in data files")
     states[worker.name] = row_state(table)
-    shutil.rmtree(table)
     return measured
 
 
