@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve check format test test-full test-times test-changed test-long test-versions attack mutants bench docs lock helm wheel release clean
+.PHONY: help setup demo serve check format test test-full test-times test-changed test-long test-versions attack mutants bench bench-yardsticks docs lock helm wheel release clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ BENCH_small_writes = benchmarks.small_writes
 bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid longevity small_writes" chooses
 	@$(SETUP) --java --jars
 	@$(if $(PART),$(foreach name,$(PART),$(RUN) python -m $(BENCH_$(name)) &&) true,$(RUN) python -m benchmarks)
+
+bench-yardsticks: ## Measure work that others defined: Delta's MERGE benchmark, a table that lives, small writes (about 50 minutes)
+	@$(MAKE) bench PART="merge_grid longevity small_writes"
 
 docs: ## Build the documentation as a site into .build/site, with strict links
 	@$(SETUP)

@@ -90,17 +90,18 @@ class ChangeFrames:
         used = {name for each in read for name in each.columns.get(TARGET, ())}
         return [name for name in self._scanned.names if name in used]
 
-    def analyse(self, both: DataFrame) -> None:
+    def analyse(self, both: DataFrame, clauses: Sequence[Clause]) -> None:
         """Let Spark analyze every expression before any job runs.
 
         Args:
             both: a frame with all columns that they may read; no job runs.
+            clauses: those that Spark evaluates.
 
         Raises:
             InvalidPredicate: Spark does not accept an expression; names it.
         """
         found = [self._change.on] if self._change.on is not None else []
-        for clause in self._change.clauses:
+        for clause in clauses:
             found += [each for each in (clause.condition, *clause.values) if each is not None]
         texts = {_sql(each): each for each in found}
         try:

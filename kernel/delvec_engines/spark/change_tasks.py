@@ -37,6 +37,7 @@ CLAUSE: Final = INTERNAL("clause")
 OLD: Final = INTERNAL("old") + "_"
 """Prefix of columns with old values; followed by the position in the schema."""
 
+_BATCH_ROWS: Final = 65_536
 _ANSWER: Final = "kind string, number long, pairs long, payload binary"
 _ANSWER_SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("number", pa.int64()), ("pairs", pa.int64()), ("payload", pa.binary())]
@@ -82,6 +83,7 @@ class Outcome:
 
     Attributes:
         few: new rows sent by tasks.
+        new: new rows of the driver.
         few_changes: rows of the change feed sent by tasks.
         changed: updated or deleted rows by file number.
         matched: matching rows of the table by file number.
@@ -92,11 +94,17 @@ class Outcome:
     adds: list[AddFile] = field(default_factory=list)
     change_files: list[Cdc] = field(default_factory=list)
     few: list[bytes] = field(default_factory=list)
+    new: pa.Table | None = None
     few_changes: list[bytes] = field(default_factory=list)
     changed: RowSets = field(default_factory=RowSets)
     matched: RowSets = field(default_factory=RowSets)
     sources: RowSets = field(default_factory=RowSets)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_CODES, 0))
+
+    def take_new(self, rows: pa.Table, *, is_dry: bool) -> None:
+        """Add new rows that the driver has; of a dry run only their number."""
+        self.rows["insert"] += rows.num_rows
+        self.new = None if is_dry else rows
 
     def take(self, answer: dict[str, Any]) -> None:
         """Add one answer of a task.
@@ -139,7 +147,7 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
 
 
 def write_few(target: WriteTarget, outcome: Outcome) -> None:
-    """Write the rows sent by tasks, and add their files to the outcome.
+    """Write the rows that the driver has, and add their files to the outcome.
 
     Args:
         target: the table.
@@ -149,8 +157,11 @@ def write_few(target: WriteTarget, outcome: Outcome) -> None:
         SchemaMismatch: a value does not fit the table.
         StorageError: storage did not answer.
     """
-    if outcome.few:
+    new = [] if outcome.new is None else outcome.new.to_batches(_BATCH_ROWS)
+    if outcome.few or new:
         with DataFileWriter(target) as writer:
+            for batch in new:
+                writer.write(batch)
             for sent in outcome.few:
                 for batch in batches_in(sent):
                     writer.write(batch)

@@ -1,6 +1,6 @@
 """The engine of a session: DuckDB runs row changes that mean the same there, in the driver or in tasks; Spark everything else.
 
-Small changes are the driver's (:mod:`~delvec_engines.spark.local_execution`), larger ones are divided among tasks
+Small changes and rewrites are the driver's (:mod:`~delvec_engines.spark.local_execution`), larger changes are divided among tasks
 (:mod:`~delvec_engines.spark.duckdb_tasks`); :mod:`~delvec_engines.spark.engine_equivalence` says whether DuckDB's result is Spark's.
 The log says what ran a command, and why. If DuckDB refuses or fails, Spark runs the command from the start, so errors are
 always Spark's.
@@ -117,27 +117,39 @@ class ChoosingEngine:
         changed = _result(scan, place, lambda: place.change_rows(scan, change, source, target))
         return self._on_spark.change_rows(scan, change, target) if changed is None else changed
 
-    # --- always Spark's -------------------------------------------------------------------------------------
-
-    def merge_source(self, data: Any) -> MergeSource:
-        """See :meth:`delvec_engines.protocol.Engine.merge_source`."""
-        return self._on_spark.merge_source(data)
-
     def copy_rows(
         self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
     ) -> Sequence[AddFile]:
         """See :meth:`delvec_engines.protocol.Engine.copy_rows`."""
-        return self._on_spark.copy_rows(scan, deleted_rows, target)
+        return self._copied(scan, lambda engine: engine.copy_rows(scan, deleted_rows, target))
 
     def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
         """See :meth:`delvec_engines.protocol.Engine.compact`."""
-        return self._on_spark.compact(scan, bins, target)
+        return self._copied(scan, lambda engine: engine.compact(scan, bins, target))
 
     def cluster(
         self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
     ) -> Sequence[Compacted]:
         """See :meth:`delvec_engines.protocol.Engine.cluster`."""
-        return self._on_spark.cluster(scan, bins, columns, target)
+        return self._copied(scan, lambda engine: engine.cluster(scan, bins, columns, target))
+
+    def _copied(self, scan: Scan, copy: Callable[[Engine], _Result]) -> _Result:
+        """Copy rows in the driver if they are few, else on Spark; none is computed, so the meaning is the same."""
+        driver = LocalExecution(self.spark, parquet_bytes=self._on_spark.parquet_bytes)
+        reason = reason_for_spark(lambda: driver.unsuitable(scan))
+        if reason is None:
+            copied = _result(scan, driver, lambda: copy(driver.engine))
+            if copied is not None:
+                return copied
+        else:
+            _log_reason(scan, reason)
+        return copy(self._on_spark)
+
+    # --- always Spark's -------------------------------------------------------------------------------------
+
+    def merge_source(self, data: Any) -> MergeSource:
+        """See :meth:`delvec_engines.protocol.Engine.merge_source`."""
+        return self._on_spark.merge_source(data)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """See :meth:`delvec_engines.protocol.Engine.write`."""

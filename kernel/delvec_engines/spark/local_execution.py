@@ -1,4 +1,4 @@
-"""Row changes in the driver, on the DuckDB engine: for small ones, a job on the cluster would cost more than the work.
+"""Row changes and rewrites in the driver, on the DuckDB engine: for small ones, a job on the cluster would cost more than the work.
 
 The files must be small, and the driver must be able to read the table's storage.
 
@@ -98,13 +98,16 @@ class LocalExecution:
         size, limit = pc.sum(scan.files["size"]).as_py() or 0, _limit(spark, is_local=on_disk)
         return None if size <= limit else f"the plan has {size:,} bytes, more than {MAX_BYTES} = {limit:,}"
 
+    @property
+    def engine(self) -> Any:
+        """The DuckDB engine of the driver's process."""
+        return driver_engine(self._spark, self._parquet_bytes)
+
     def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
         """Find rows; see :meth:`delvec_engines.protocol.Engine.find_rows`."""
         # Few enough to stay in memory, so that nothing is left behind if Spark has to start again.
-        found: Mapping[str, BitMap64] = driver_engine(self._spark, self._parquet_bytes).find_rows(
-            scan, predicate
-        )
-        return found
+        matching_rows: Mapping[str, BitMap64] = self.engine.find_rows(scan, predicate)
+        return matching_rows
 
     def change_rows(
         self, scan: Scan, change: RowChange, source: pa.Table | None, target: WriteTarget
@@ -112,9 +115,7 @@ class LocalExecution:
         """Change rows, with the source's rows in this process; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
         if source is not None and change.source is not None:
             change = replace(change, source=local_source(source, change.source.schema))
-        changed: ChangedRows = driver_engine(self._spark, self._parquet_bytes).change_rows(
-            scan, change, target
-        )
+        changed: ChangedRows = self.engine.change_rows(scan, change, target)
         return changed
 
 

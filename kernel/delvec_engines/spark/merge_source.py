@@ -104,7 +104,7 @@ class SourceRows:
         return isinstance(self._data, pa.Table)
 
     @cached_property
-    def _brought(self) -> pa.Table | None:
+    def brought(self) -> pa.Table | None:
         """The rows in this process, where they are here or Spark expects few: that is one job, where pinning takes four."""
         if isinstance(self._data, pa.Table):
             return self._data
@@ -119,12 +119,9 @@ class SourceRows:
         Raises:
             BadRequest: Spark cannot read them.
         """
-        brought = self._brought
+        brought = self.brought
         if brought is not None:
-            schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
-            table = brought.append_column(SOURCE_ROW, pa.array(np.arange(brought.num_rows)))
-            frame = frame_of(self._spark, table, schema)
-            return PinnedSource(frame, table.num_rows, sum(map(bytes_in, table.to_batches())))
+            return self.numbered(brought)
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         with failures.of_source(), described(self._spark, None, _STEP):
             # Kept by the first job over them, which is this one.
@@ -132,13 +129,21 @@ class SourceRows:
             rows = kept.count()
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
 
+    def numbered(self, rows: pa.Table) -> PinnedSource:
+        """Return a frame of columns of the source that are in this process; rows are numbered by their positions."""
+        fields = self._schema.select(rows.column_names).fields
+        fields = (*fields, StructField(SOURCE_ROW, PrimitiveType("long")))
+        table = rows.append_column(SOURCE_ROW, pa.array(np.arange(rows.num_rows)))
+        frame = frame_of(self._spark, table, StructType(fields))
+        return PinnedSource(frame, table.num_rows, sum(map(bytes_in, table.to_batches())))
+
     def collected(self, max_bytes: int) -> pa.Table | None:
         """Return the pinned rows in this process; None if they exceed ``max_bytes``, or what Spark sends to its driver.
 
         Raises:
             BadRequest: Spark cannot read them.
         """
-        brought = self._brought
+        brought = self.brought
         if brought is not None:
             return brought if sum(map(bytes_in, brought.to_batches())) <= max_bytes else None
         return self._in_driver if self.pinned.nbytes <= max_bytes else None
@@ -162,7 +167,7 @@ class SourceRows:
         names = [item.name for item in self._schema.select(columns).fields if _is_bounded(item.type)]
         if not names:
             return {}
-        brought = self._brought
+        brought = self.brought
         if brought is not None:
             found = [pc.min_max(brought[name]).as_py() for name in names]
             ends = [(each["min"], each["max"]) for each in found]

@@ -2,7 +2,7 @@
 
 A MERGE never uses an outer join that keeps source rows: that would shuffle the whole table, where a typical
 source can be broadcast. The pass over the table reports which source rows matched, and a second pass
-over the source inserts the others.
+over the source inserts the others; the driver does if it has them and they are inserted as they are.
 
 Tested in `tests/integration/spark/test_spark_row_changes.py`.
 """
@@ -30,6 +30,7 @@ from delvec_engines.spark.manifest import file_numbers
 from delvec_engines.spark.merge_source import SOURCE_ROW, PinnedSource
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.scan import ROW, ScanFrames, spark_schema
+from delvec_engines.spark.source_copies import SourceCopies, copied_columns, read_columns
 from delvec_errors import MultipleMatches
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.schema.column_paths import backticked
@@ -74,6 +75,7 @@ class RowChanger:
         self._target = target
         self._passes = ChangeFrames(change, target, scan.schema, sends_few=sends_few)
         self._outcome = Outcome()
+        self._copies = self._source_copies() if sends_few else None
         numbered: Sequence[Numbered] = list(enumerate(change.clauses))
         self._inserts = [each for each in numbered if each[1].match == "not-matched"]
         self._matched = [each for each in numbered if each[1].match == "matched"]
@@ -82,7 +84,7 @@ class RowChanger:
     def run(self) -> ChangedRows:
         """Run the change; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
         with failures.of_change(self._scan):
-            source = None if self._change.source is None else self._change.source.data.pinned
+            source = self._source()
             if source is None:
                 self._update()
             else:
@@ -91,21 +93,43 @@ class RowChanger:
             write_few(replace(self._target, identity=()), self._outcome)
             return replace(changed, adds=self._outcome.adds, change_files=self._outcome.change_files)
 
+    def _source_copies(self) -> SourceCopies | None:
+        """Return the source's rows if the driver has them and can insert them as they are."""
+        columns = copied_columns(self._change, self._target)
+        rows = None if columns is None or self._change.source is None else self._change.source.data.brought
+        return None if columns is None or rows is None else SourceCopies(rows, columns, self._target.schema)
+
+    def _source(self) -> PinnedSource | None:
+        if self._change.source is None:
+            return None
+        data = self._change.source.data
+        pinned: PinnedSource = (
+            data.pinned
+            if self._copies is None
+            else data.numbered(self._copies.rows.select(read_columns(self._change)))
+        )
+        return pinned
+
     def _update(self) -> None:
         if len(self._scan):
             table = self._table()
-            self._passes.analyse(table)
+            self._passes.analyse(table, self._change.clauses)
             self._run(self._passes.changed(table, self._matched, keep_matches=False))
 
     def _merge(self, source: PinnedSource) -> None:
         rows = source.frame.alias(SOURCE)
         table = self._table()
-        self._passes.analyse(table.crossJoin(rows))
+        clauses = [
+            each for each in self._change.clauses if self._copies is None or each.match != "not-matched"
+        ]
+        self._passes.analyse(table.crossJoin(rows), clauses)
         if len(self._scan) and (source.rows or self._unmatched):
             self._match(table, source)
         if self._inserts and source.rows:
             matched = self._outcome.sources.found.get(0, BitMap64())
-            if len(matched) < source.rows:
+            if self._copies is not None:
+                self._outcome.take_new(self._copies.without(matched), is_dry=self._change.dry_run)
+            elif len(matched) < source.rows:
                 rest = (
                     source.frame.filter(_is_not_in(matched, F.col(SOURCE_ROW))) if matched else source.frame
                 )

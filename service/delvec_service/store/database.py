@@ -425,7 +425,9 @@ def _create_private(path: str) -> None:
     """
     # One thread at a time, so that no connection has locks on the new file when it is closed.
     with _CREATION, suppress(OSError):  # SQLite's own error is the better one
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        # With O_EXCL, a link to a file that does not exist yet would count as a file.
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        os.close(os.open(os.path.realpath(path), flags, 0o600))
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:

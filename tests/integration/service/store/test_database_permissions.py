@@ -52,3 +52,12 @@ def test_the_permissions_of_an_existing_file_stay(tmp_path):
     database.close()
 
     assert mode(path) == 0o640
+
+
+def test_a_link_to_a_missing_file_creates_a_private_one(tmp_path, open_umask):
+    (tmp_path / "link.db").symlink_to(tmp_path / "service.db")
+    database = Database(f"sqlite:///{tmp_path / 'link.db'}")
+    database.migrate()
+    database.close()
+
+    assert mode(tmp_path / "service.db") == 0o600
