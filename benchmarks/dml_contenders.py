@@ -300,6 +300,8 @@ class Sail(Contender):
     folder = Path(__file__).resolve().parent.parent / ".build" / "sail"
 
     def __init__(self, scratch: Path) -> None:  # noqa: ARG002 - needs none
+        # It would end the session while other contenders have their turns.
+        os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", "86400")
         # At the end, so that everything else comes from the environment.
         sys.path.append(str(self.folder))
         from pysail.spark import SparkConnectServer
