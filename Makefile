@@ -104,16 +104,16 @@ BENCH_conversion = benchmarks.iceberg
 BENCH_iceberg = benchmarks.iceberg_readers
 BENCH_wide = benchmarks.wide_tables
 BENCH_ratifications = benchmarks.ratifications
-BENCH_merge_grid = benchmarks.merge_grid
+BENCH_merge-grid = benchmarks.merge_grid
 BENCH_longevity = benchmarks.longevity
-BENCH_small_writes = benchmarks.small_writes
+BENCH_small-writes = benchmarks.small_writes
 
-bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge_grid longevity small_writes" chooses
+bench: ## Measure beside peers for docs/benchmarks.md (an hour); PART="reading commits dml maintenance starts storage workers limits conversion iceberg wide ratifications merge-grid longevity small-writes" chooses
 	@$(SETUP) --java --jars
 	@$(if $(PART),$(foreach name,$(PART),$(RUN) python -m $(BENCH_$(name)) &&) true,$(RUN) python -m benchmarks)
 
 bench-yardsticks: ## Measure work that others defined: Delta's MERGE benchmark, a table that lives, small writes (about 50 minutes)
-	@$(MAKE) bench PART="merge_grid longevity small_writes"
+	@$(MAKE) bench PART="merge-grid longevity small-writes"
 
 docs: ## Build the documentation as a site into .build/site, with strict links
 	@$(SETUP)

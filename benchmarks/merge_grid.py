@@ -47,7 +47,7 @@ generator of TPC-DS is an extension that could not be had, so the rows come from
 that no file's range of keys overlaps the source's, and an engine may skip the whole table. {files} files, written by delta-spark with {codec}; each run has a fresh copy, which the contender has opened
 before; one untimed run, then up to {runs} as start within {limit:g} seconds. After each case the tables of all contenders had the same rows: equal counts, and equal sums of a
 hash of each row. Sources are Parquet files; on DuckDB and in deltalake they are read with pyarrow within the measured time, except deltalake's predicates on DELETE, which need none. Delvec uses its default settings in all three forms;
-"as jobs" switches off the execution in the driver. `make bench PART=merge_grid` runs it again; `--quick` takes two minutes with a small table.
+"as jobs" switches off the execution in the driver. `make bench PART=merge-grid` runs it again; `--quick` takes two minutes with a small table.
 **Bold** is behind the fastest peer by more than {tolerance:.0%}."""
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if "DELVEC_TEST_JARS" not in os.environ:
         sys.exit(
-            "the JARs of delta-spark are missing: install Maven and run `make bench PART=merge_grid` again"
+            "the JARs of delta-spark are missing: install Maven and run `make bench PART=merge-grid` again"
         )
     kept = KEPT
     if arguments.quick:

@@ -72,7 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if "DELVEC_TEST_JARS" not in os.environ:
         sys.exit(
-            "the JARs of delta-spark are missing: install Maven and run `make bench PART=small_writes` again"
+            "the JARs of delta-spark are missing: install Maven and run `make bench PART=small-writes` again"
         )
     kept, effort = KEPT, EFFORT
     if arguments.quick:

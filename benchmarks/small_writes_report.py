@@ -31,7 +31,7 @@ median of five; what is read after the batches has had as many as the contender 
 In an erasure {keys:,} persons are deleted from {files:,} files of {file_rows:,} rows, {per_file:g} from each file, until no byte of them is left in a data file: Delvec deletes by keys, delta-spark by MERGE with a source of keys, because its DELETE takes no subquery, then both rewrite the files with deletion vectors (PURGE) and
 delete the old ones (VACUUM without retention; delta-spark's lists the table in a task per core, and not in its 10,000). deltalake rewrites them in its MERGE, and deletes the old ones. Afterwards every Parquet file in the table's folder was read, whether a version names it or not: "texts left" is how many of the erased persons' texts were found. Statistics in the log
 are not part of it: they stay until [its retention](erasure.md) is over. Each contender had an untimed erasure of a small table first. Bytes read are those of system calls of all its processes, from the system's cache too; bytes written are of objects added to the table's storage. All write Parquet with {codec}.
-`make bench PART=small_writes` runs this part; `--quick` takes a minute or two with small tables."""
+`make bench PART=small-writes` runs this part; `--quick` takes a minute or two with small tables."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import Clause, RowChange
+from delvec_engines.spark import row_changes
 from delvec_engines.spark.arrow_frames import frame_of
 from delvec_errors import (
     BadRequest,
@@ -434,3 +435,49 @@ def test_sources(engine, spark, lake, tmp_path):
         failing.bounds(["id"])
     with pytest.raises(InvalidSchema, match="streaming"):
         engine.merge_source(spark.readStream.format("rate").load())
+
+
+COPIES = {"id": "s.id", "n": "s.n", "name": "s.label"}
+
+
+@pytest.mark.parametrize(
+    "inserts",
+    [
+        [(None, COPIES)],
+        [("s.id % 2 = 0", COPIES), (None, COPIES)],
+        [("s.n > 0", COPIES), (None, {**COPIES, "n": "7"})],
+    ],
+    ids=["copied", "copied whichever clause applies", "computed by the second clause"],
+)
+@pytest.mark.parametrize("on", ["t.id = s.id", "1 = 0"])
+def test_new_rows_that_are_copied_are_those_that_spark_inserts(engine, scan, spark, monkeypatch, inserts, on):
+    rows = pa.table(
+        {
+            "ID": [1, 0, 12, 40, 41, None],
+            "n": pa.array([10, None, 30, -40, 50, 60], pa.int32()),
+            "label": ["x", "y", None, "ü", "v", ""],
+        }
+    )
+    outcomes = []
+    for copies in (True, False):
+        if not copies:
+            monkeypatch.setattr(row_changes, "copied_columns", lambda *_: None)
+        for data in (rows, spark.createDataFrame(rows)):
+            changes = Changes(engine, scan, data)
+            for condition, values in inserts:
+                changes.when("not-matched", "insert", condition, **values)
+            changed = changes.run(on)
+            new = sorted(written(changed.adds, scan.location), key=repr)
+            matched = {path: list(numbers) for path, numbers in changed.matched.items() if numbers}
+            outcomes.append((new, changed.rows_inserted, changed.source_rows, matched, changed.row_deletes))
+    assert outcomes[0][1:3] == (4 if on == "t.id = s.id" else 6, 6)
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def test_updated_and_copied_rows_share_a_file(engine, scan):
+    changes = Changes(engine, scan, pa.table({"id": [1, 200], "n": pa.array([5, 6], pa.int32())}))
+    changes.when("matched", "update", n="s.n").when("not-matched", "insert", id="s.id", n="s.n")
+    changed = changes.run("t.id = s.id")
+    (add,) = changed.adds
+    assert sorted(row["id"] for row in written([add], scan.location)) == [1, 200]
+    assert (changed.rows_updated, changed.rows_inserted) == (1, 1)
