@@ -146,7 +146,7 @@ def test_ctrl_c_in_any_statement_of_a_command(table, stop_statement, command):
 
 
 def test_the_shell_says_so_in_one_line(table, stop_statement, capsys):
-    stop_statement(1)
+    stop_statement(0)
 
     assert cli.run(["optimize", table.location]) == 130
     assert capsys.readouterr() == ("", "delvec: interrupted\n")
