@@ -77,6 +77,15 @@ def _section(lives: Lives, measured: Sequence[Life], effort: object, rows: int) 
     yield f"|---|{'---:|' * len(QUERIES)}"
     for life in measured:
         yield f"| {life.contender} | {' | '.join(_by_query(life))} |"
+    absent = [name for name in LIVING if lives.get(name) is None]
+    if absent:
+        yield from [
+            "",
+            (
+                f"Not measured in this run: {', '.join(absent)}. With all contenders ten rounds take about half an hour on this "
+                "machine (`--minutes 30`)."
+            ),
+        ]
     yield from ["", "Settings, all of them, and what maintenance did:", ""]
     for life in measured:
         yield _told(life)
