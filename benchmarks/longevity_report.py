@@ -53,7 +53,7 @@ def write_page(out: Path, lives: Lives, effort: object, rows: int) -> None:
 
 def _section(lives: Lives, measured: Sequence[Life], effort: object, rows: int) -> Iterator[str]:
     how = _HOW.format(rows=rows, codec=CODEC, queries=len(QUERIES), **vars(effort))
-    yield from section_head(TITLE, how)
+    yield from section_head(TITLE, how, [life.run for life in measured])
     yield from ["| goal | | found |", "|---|---|---|"]
     last = max((len(life.rounds) for life in measured), default=1) - 1
     for goal in goals(lives, last):
