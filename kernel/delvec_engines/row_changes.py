@@ -97,10 +97,25 @@ class RowChange:
         return any(clause.match == "not-matched" for clause in self.clauses)
 
     @property
+    def covers_matches(self) -> bool:
+        """Whether some clause applies to each matched row."""
+        return any(clause.match == "matched" and clause.condition is None for clause in self.clauses)
+
+    @property
     def marks(self) -> bool:
         """Whether matching rows must be reported even if no clause applies to them."""
-        for_all = any(clause.match == "matched" and clause.condition is None for clause in self.clauses)
-        return self.inserts or (self.refuses_several and not for_all)
+        return self.inserts or (self.refuses_several and not self.covers_matches)
+
+    def expressions(self, clauses: Sequence[Clause] | None = None) -> list[Expression]:
+        """Return the condition that joins, and the conditions and values of clauses, by default of all."""
+        parts = [self.on]
+        for clause in self.clauses if clauses is None else clauses:
+            parts += [clause.condition, *clause.values]
+        return [each for each in parts if each is not None]
+
+    def columns_read(self, relation: str, clauses: Sequence[Clause] | None = None) -> set[str]:
+        """Return the columns of a relation that :meth:`expressions` read."""
+        return {name for each in self.expressions(clauses) for name in each.columns.get(relation, ())}
 
 
 @dataclass(frozen=True)

@@ -84,11 +84,8 @@ class ChangeFrames:
         """Return the table's columns that a pass reads."""
         if self._change.change_feed:
             return list(self._scanned.names)
-        read = [self._change.on] if self._change.on is not None else []
-        for clause in self._change.clauses:
-            read += [each for each in (clause.condition, *clause.values) if each is not None]
-        used = {name for each in read for name in each.columns.get(TARGET, ())}
-        return [name for name in self._scanned.names if name in used]
+        read = self._change.columns_read(TARGET)
+        return [name for name in self._scanned.names if name in read]
 
     def analyse(self, both: DataFrame, clauses: Sequence[Clause]) -> None:
         """Let Spark analyze every expression before any job runs.
@@ -100,10 +97,7 @@ class ChangeFrames:
         Raises:
             InvalidPredicate: Spark does not accept an expression; names it.
         """
-        found = [self._change.on] if self._change.on is not None else []
-        for clause in clauses:
-            found += [each for each in (clause.condition, *clause.values) if each is not None]
-        texts = {_sql(each): each for each in found}
+        texts = {_sql(each): each for each in self._change.expressions(clauses)}
         try:
             schema = both.selectExpr(*(f"{text} AS e{i}" for i, text in enumerate(texts))).schema
         except AnalysisException as error:
@@ -156,8 +150,7 @@ class ChangeFrames:
         tests: tuple[Check, ...] = ()
         if writing:
             # A matched row without a clause is only there to be reported.
-            always = any(clause.match == "matched" and clause.condition is None for _, clause in clauses)
-            for_all = len(writing) == len(clauses) and (always or not matches)
+            for_all = len(writing) == len(clauses) and (self._change.covers_matches or not matches)
             raws, values = self._values(writing, for_all=for_all)
             if raws:
                 frame = frame.select("*", *raws)

@@ -289,11 +289,8 @@ def _unsuitable_scan(scan: Scan) -> str | None:
 def _unsuitable_change(change: RowChange, target: WriteTarget) -> str | None:
     if target.identity:
         return "the table has identity columns"
-    asked = [change.on]
-    for clause in change.clauses:
-        asked += [clause.condition, *clause.values]
-    for each in asked:
-        if each is not None and not each.is_deterministic:
+    for each in change.expressions():
+        if not each.is_deterministic:
             # Each task would have its own current time.
             return f"the expression {each.text[:200]!r} has another value in each task"
     return None

@@ -30,7 +30,7 @@ from delvec_engines.spark.manifest import file_numbers
 from delvec_engines.spark.merge_source import SOURCE_ROW, PinnedSource
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.scan import ROW, ScanFrames, spark_schema
-from delvec_engines.spark.source_copies import SourceCopies, copied_columns, read_columns
+from delvec_engines.spark.source_copies import SourceCopies
 from delvec_errors import MultipleMatches
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.schema.column_paths import backticked
@@ -75,7 +75,11 @@ class RowChanger:
         self._target = target
         self._passes = ChangeFrames(change, target, scan.schema, sends_few=sends_few)
         self._outcome = Outcome()
-        self._copies = self._source_copies() if sends_few else None
+        self._copies = SourceCopies.of(change, target) if sends_few else None
+        # What the driver copies needs no evaluation.
+        self._evaluated = [
+            each for each in change.clauses if self._copies is None or each.match != "not-matched"
+        ]
         numbered: Sequence[Numbered] = list(enumerate(change.clauses))
         self._inserts = [each for each in numbered if each[1].match == "not-matched"]
         self._matched = [each for each in numbered if each[1].match == "matched"]
@@ -93,36 +97,28 @@ class RowChanger:
             write_few(replace(self._target, identity=()), self._outcome)
             return replace(changed, adds=self._outcome.adds, change_files=self._outcome.change_files)
 
-    def _source_copies(self) -> SourceCopies | None:
-        """Return the source's rows if the driver has them and can insert them as they are."""
-        columns = copied_columns(self._change, self._target)
-        rows = None if columns is None or self._change.source is None else self._change.source.data.brought
-        return None if columns is None or rows is None else SourceCopies(rows, columns, self._target.schema)
-
     def _source(self) -> PinnedSource | None:
         if self._change.source is None:
             return None
         data = self._change.source.data
-        pinned: PinnedSource = (
-            data.pinned
-            if self._copies is None
-            else data.numbered(self._copies.rows.select(read_columns(self._change)))
-        )
-        return pinned
+        if self._copies is None:
+            pinned: PinnedSource = data.pinned
+            return pinned
+        read = self._change.columns_read(SOURCE, self._evaluated)
+        names = [name for name in self._change.source.schema.names if name in read]
+        numbered: PinnedSource = data.numbered(self._copies.rows.select(names))
+        return numbered
 
     def _update(self) -> None:
         if len(self._scan):
             table = self._table()
-            self._passes.analyse(table, self._change.clauses)
+            self._passes.analyse(table, self._evaluated)
             self._run(self._passes.changed(table, self._matched, keep_matches=False))
 
     def _merge(self, source: PinnedSource) -> None:
         rows = source.frame.alias(SOURCE)
         table = self._table()
-        clauses = [
-            each for each in self._change.clauses if self._copies is None or each.match != "not-matched"
-        ]
-        self._passes.analyse(table.crossJoin(rows), clauses)
+        self._passes.analyse(table.crossJoin(rows), self._evaluated)
         if len(self._scan) and (source.rows or self._unmatched):
             self._match(table, source)
         if self._inserts and source.rows:

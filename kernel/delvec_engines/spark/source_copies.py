@@ -17,7 +17,7 @@ from delvec_engines.row_changes import SOURCE, Clause, RowChange
 from delvec_engines.row_checks import RowChecks
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["SourceCopies", "copied_columns", "read_columns"]
+__all__ = ["SourceCopies", "copied_columns"]
 
 Columns = Sequence[str | None]
 """The source's column for each of the table's; None for NULL."""
@@ -51,16 +51,6 @@ def _sources(clause: Clause, source: StructType, target: StructType) -> Columns 
     return columns
 
 
-def read_columns(change: RowChange) -> list[str]:
-    """Return the columns of the source that the condition and the clauses read, without those that insert."""
-    expressions = [change.on]
-    for clause in change.clauses:
-        if clause.match != "not-matched":
-            expressions += [clause.condition, *clause.values]
-    read = {name for each in expressions if each is not None for name in each.columns.get(SOURCE, ())}
-    return [] if change.source is None else [name for name in change.source.schema.names if name in read]
-
-
 @dataclass(frozen=True)
 class SourceCopies:
     """The rows that a MERGE can insert.
@@ -74,6 +64,14 @@ class SourceCopies:
     rows: pa.Table
     columns: Columns
     schema: StructType
+
+    @classmethod
+    def of(cls, change: RowChange, target: WriteTarget) -> "SourceCopies | None":
+        """Return the rows if the driver has them and can insert them as they are."""
+        columns = copied_columns(change, target)
+        if columns is None or change.source is None or change.source.data.brought is None:
+            return None
+        return cls(change.source.data.brought, columns, target.schema)
 
     def without(self, matched: BitMap64) -> pa.Table:
         """Return the new rows: those whose numbers are not in ``matched``."""

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import Clause, RowChange
-from delvec_engines.spark import row_changes
+from delvec_engines.spark import source_copies
 from delvec_engines.spark.arrow_frames import frame_of
 from delvec_errors import (
     BadRequest,
@@ -461,7 +461,7 @@ def test_new_rows_that_are_copied_are_those_that_spark_inserts(engine, scan, spa
     outcomes = []
     for copies in (True, False):
         if not copies:
-            monkeypatch.setattr(row_changes, "copied_columns", lambda *_: None)
+            monkeypatch.setattr(source_copies, "copied_columns", lambda *_: None)
         for data in (rows, spark.createDataFrame(rows)):
             changes = Changes(engine, scan, data)
             for condition, values in inserts:
