@@ -3,12 +3,12 @@
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import delvec
+from benchmarks.command_line import KEPT, parsed
 from benchmarks.commits import QUICK_COMMITS, CommitEffort, measure_commits
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
 from benchmarks.curves import draw
@@ -24,7 +24,6 @@ from benchmarks.vectors import measure_vectors
 
 PARTS = ("scans", "planning", "vectors", "commits", "large")
 SECTIONS = ("large", "commits")
-KEPT = Path(".build/benchmarks")
 
 
 def main() -> None:
@@ -41,19 +40,9 @@ def main() -> None:
         default=PARTS,
         help="measure these parts again and keep the figures of the others",
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="small tables and few runs, to see that everything works; the page goes to .build/benchmarks/quick",
-    )
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
-    arguments = parser.parse_args()
+    arguments, kept = parsed(parser)
     if arguments.quick:
         arguments.rows, arguments.files, arguments.warm, arguments.runs = 100_000, 500, 1, 2
-        arguments.out = KEPT / "quick" / "benchmarks.md"
-    if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench` again")
-    kept = KEPT / "quick" if arguments.quick else KEPT
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["XDG_STATE_HOME"] = str(scratch)
     try:

@@ -108,7 +108,25 @@ class DelvecOnDuckDB(DelvecOnSpark):
         return int(self._table(table).count())
 
 
-class DeltaSpark:
+class DeltaFormat:
+    """Base of systems whose session has the format ``delta``."""
+
+    spark: Any
+
+    def touch(self, table: Path) -> None:
+        """Open the table, so that this is not part of the measured job."""
+        self.spark.read.format("delta").load(str(table)).limit(1).collect()
+
+    def delete(self, table: Path, predicate: str) -> None:
+        """Delete the matching rows."""
+        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
+
+    def scan(self, table: Path) -> None:
+        """Read every column of every live row, and discard them."""
+        read_all(self.spark.read.format("delta").load(str(table)))
+
+
+class DeltaSpark(DeltaFormat):
     """delta-spark, with or without deletion vectors, depending on the template."""
 
     on_spark = True
@@ -117,15 +135,6 @@ class DeltaSpark:
         self.spark = spark
         self.template = "dv" if deletion_vectors else "plain"
         self.name = f"delta-spark {'with' if deletion_vectors else 'without'} DVs"
-
-    def touch(self, table: Path) -> None:
-        self.spark.read.format("delta").load(str(table)).limit(1).collect()
-
-    def delete(self, table: Path, predicate: str) -> None:
-        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
-
-    def scan(self, table: Path) -> None:
-        read_all(self.spark.read.format("delta").load(str(table)))
 
     def read_count(self, table: Path) -> int:
         return _read_count(self.spark.read.format("delta").load(str(table)))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import delvec
+from benchmarks.command_line import KEPT, parsed
 from benchmarks.contenders import CODEC
 from benchmarks.dml_contenders import CLASSES, NAMES, PEER, Contender, Merge
 from benchmarks.dml_figures import DmlFigure, Figures
@@ -31,10 +32,9 @@ from benchmarks.dml_worker import Failed, Order, Runs, Worker, measured
 from benchmarks.measure import say, timed
 from benchmarks.streaming import read_stream, write_batches, write_stream
 from benchmarks.sweep import sweep
-from benchmarks.tables import PEOPLE, clone, write_people
+from benchmarks.tables import PEOPLE, clone, made_once, write_people
 
 PARTS = ("jobs", "reading", "sweep", "streams")
-KEPT = Path(".build/benchmarks")
 DUCKDB = "Delvec on DuckDB"
 _DELETES = 10
 _CHANGES = ("delete", "update", "merge")
@@ -78,24 +78,13 @@ def main() -> None:
         "--contenders", nargs="+", choices=NAMES, default=NAMES, help="keep the figures of the others"
     )
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="small tables and few runs, to see that everything works; the page goes to .build/benchmarks/quick",
-    )
-    parser.add_argument(
         "--minutes",
         type=float,
         default=24.0,
         help="after as many, each job that is left has one run for each contender",
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
-    arguments = parser.parse_args()
-    if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench PART=dml` again")
-    kept, effort = KEPT, EFFORT
-    if arguments.quick:
-        kept, effort = KEPT / "quick", QUICK
-        arguments.out = kept / "benchmarks.md"
+    arguments, kept = parsed(parser, "dml")
+    effort = QUICK if arguments.quick else EFFORT
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["XDG_STATE_HOME"] = str(scratch)
     figures = Figures(kept / "dml.json")
@@ -153,13 +142,12 @@ def _measure(
 
 def people_tables(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
     """Return tables of ``rows`` people by layout and kind, such as ``1 file/dv``; delta-spark writes their files."""
-    made = kept / f"people-{rows}-{CODEC}"
-    if not (made / "_generated").exists():
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
+
+    def make(folder: Path) -> None:
         with Worker(PEER, scratch / "maker") as maker:
-            maker.call(_write_people, made.absolute(), rows)
-        (made / "_generated").touch()
+            maker.call(_write_people, folder.absolute(), rows)
+
+    made = made_once(kept / f"people-{rows}-{CODEC}", make)
     found = {}
     for layout, files in LAYOUTS.items():
         for kind in FEATURES:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import delvec
-from benchmarks.contenders import CODEC, read_all, read_all_of, spark_session
+from benchmarks.contenders import CODEC, DeltaFormat, read_all, read_all_of, spark_session
 
 __all__ = ["CLASSES", "NAMES", "PEER", "Contender", "Merge", "Sail", "make"]
 
@@ -202,16 +202,10 @@ class DelvecOnDuckDB(DelvecOnSpark):
         read_all_of(self._table(table).to_duckdb())
 
 
-class DeltaSpark(_OnSpark):
+class DeltaSpark(DeltaFormat, _OnSpark):
     """delta-spark, on tables with deletion vectors."""
 
     name = PEER
-
-    def touch(self, table: Path) -> None:
-        self.spark.read.format("delta").load(str(table)).limit(1).collect()
-
-    def delete(self, table: Path, predicate: str) -> None:
-        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
 
     def update(self, table: Path, predicate: str) -> None:
         self.spark.sql(f"UPDATE delta.`{table}` SET salary = salary + 1 WHERE {predicate}").collect()
@@ -226,9 +220,6 @@ class DeltaSpark(_OnSpark):
     def changes(self, table: Path, version: int) -> None:
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         read_all(feed.option("startingVersion", version).load(str(table)))
-
-    def scan(self, table: Path) -> None:
-        read_all(self.spark.read.format("delta").load(str(table)))
 
 
 class DeltaSparkRewriting(DeltaSpark):
@@ -289,7 +280,7 @@ class DeltaLake(Contender):
         read_all_of(duckdb.from_arrow(self._table(table).to_pyarrow_dataset()))
 
 
-class Sail(Contender):
+class Sail(DeltaFormat, Contender):
     """Sail, called through Spark Connect; only deletes.
 
     It is not in the environment of the tests: ``pip install --target .build/sail pysail grpcio grpcio-status
@@ -315,15 +306,6 @@ class Sail(Contender):
     def close(self) -> None:
         self.spark.stop()
         self._server.stop()
-
-    def touch(self, table: Path) -> None:
-        self.spark.read.format("delta").load(str(table)).limit(1).collect()
-
-    def delete(self, table: Path, predicate: str) -> None:
-        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
-
-    def scan(self, table: Path) -> None:
-        read_all(self.spark.read.format("delta").load(str(table)))
 
 
 def _with_clauses(builder: Any, merge: Merge) -> Any:

@@ -1,7 +1,6 @@
 """Erasure of some rows in each file of a table, from the request until no data file has a byte of them."""
 
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from benchmarks.dml_worker import Worker
 from benchmarks.measure import timed
 from benchmarks.process_tree import ProcessTree
 from benchmarks.small_writers import SmallWriter
-from benchmarks.tables import clone
+from benchmarks.tables import clone, made_once
 
 __all__ = ["Erasure", "Subjects", "erased", "marks_left", "subjects"]
 
@@ -73,13 +72,12 @@ class Subjects:
 
 def subjects(kept: Path, scratch: Path, files: int, file_rows: int, keys: int) -> Subjects:
     """Return tables of as many files; delta-spark writes them, once."""
-    made = kept / f"subjects-{files}-{file_rows}-{CODEC}"
-    if not (made / "_generated").exists():
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
+
+    def make(folder: Path) -> None:
         with Worker(PEER, scratch / "maker") as maker:
-            maker.call(_write, (made / "table").absolute(), files, file_rows)
-        (made / "_generated").touch()
+            maker.call(_write, (folder / "table").absolute(), files, file_rows)
+
+    made = made_once(kept / f"subjects-{files}-{file_rows}-{CODEC}", make)
     tables = {
         kind: variant(made / "table", scratch / f"subjects-{files}-{kind}", kind)
         for kind in FEATURES

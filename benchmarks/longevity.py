@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import delvec
-from benchmarks.dml import KEPT
+from benchmarks.command_line import KEPT, parsed
 from benchmarks.dml_tables import listing, listing_once_settled, put_since, row_state
 from benchmarks.dml_worker import Failed, Worker
 from benchmarks.longevity_contenders import LIVING, Living, living
@@ -80,22 +80,9 @@ def main() -> None:
     parser.add_argument(
         "--contenders", nargs="+", choices=names, default=names, help="keep the figures of the others"
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a small table and two rounds, to see that everything works; the page goes to .build/benchmarks/quick",
-    )
     parser.add_argument("--minutes", type=float, default=13.0, help="after as many no further round begins")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
-    arguments = parser.parse_args()
-    if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit(
-            "the JARs of delta-spark are missing: install Maven and run `make bench PART=longevity` again"
-        )
-    kept, effort = KEPT, Effort(scale=arguments.scale)
-    if arguments.quick:
-        kept, effort = KEPT / "quick", QUICK
-        arguments.out = kept / "benchmarks.md"
+    arguments, kept = parsed(parser, "longevity")
+    effort = QUICK if arguments.quick else Effort(scale=arguments.scale)
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["XDG_STATE_HOME"] = str(scratch)
     lives = Lives(kept / f"longevity-{effort.scale:g}.json")

@@ -10,6 +10,10 @@ __all__ = ["LIVING", "Living", "living"]
 _POLICIES = ("data-compaction", "dv-purge", "dv-compaction", "checkpoint", "vacuum")
 
 
+def _with_places(text: str, tables: dict[str, Path]) -> str:
+    return text.format_map({name: f"delta.`{path}`" for name, path in tables.items()})
+
+
 class Living(Contender):
     """A system that refreshes, maintains and queries a table.
 
@@ -65,7 +69,7 @@ class OnDuckDB(Living, DelvecOnDuckDB):
     reads = "`lake.sql`"
 
     def query(self, text: str, tables: dict[str, Path]) -> None:
-        self.lake.sql(text.format_map({name: f"delta.`{path}`" for name, path in tables.items()}))
+        self.lake.sql(_with_places(text, tables))
 
 
 class OnDuckDBByPolicies(_ByPolicies, OnDuckDB):
@@ -81,8 +85,7 @@ class OnSparkByPolicies(_ByPolicies, DelvecOnSpark):
     reads = "`lake.sql(…, engine=spark)`"
 
     def query(self, text: str, tables: dict[str, Path]) -> None:
-        named = text.format_map({name: f"delta.`{path}`" for name, path in tables.items()})
-        self.lake.sql(named, engine=self.spark).collect()
+        self.lake.sql(_with_places(text, tables), engine=self.spark).collect()
 
 
 class AutoCompacted(Living, DeltaSpark):
@@ -100,8 +103,7 @@ class AutoCompacted(Living, DeltaSpark):
         super().begin(table)
 
     def query(self, text: str, tables: dict[str, Path]) -> None:
-        named = text.format_map({name: f"delta.`{path}`" for name, path in tables.items()})
-        self.spark.sql(named).collect()
+        self.spark.sql(_with_places(text, tables)).collect()
 
 
 class Compacted(Living, DeltaLake):

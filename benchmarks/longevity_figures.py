@@ -146,5 +146,5 @@ def goals(lives: Lives, rounds: int) -> Iterator[Goal]:
 def _writes_less(ours: Life | None, theirs: Life | None, text: str, rounds: int) -> Goal:
     if not ours or not theirs or min(len(ours.rounds), len(theirs.rounds)) <= rounds:
         return Goal(text, None, "")
-    found = f"{ours.written / 2**20:,.0f} MiB against {theirs.written / 2**20:,.0f} MiB"
-    return Goal(text, [] if ours.written < theirs.written else [found], found)
+    bytes_of_both = f"{ours.written / 2**20:,.0f} MiB against {theirs.written / 2**20:,.0f} MiB"
+    return Goal(text, [] if ours.written < theirs.written else [bytes_of_both], bytes_of_both)

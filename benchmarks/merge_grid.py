@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command_line import KEPT, parsed
 from benchmarks.contenders import CODEC
 from benchmarks.dml_contenders import CLASSES, NAMES, PEER, Contender, Merge, Sail
 from benchmarks.dml_figures import DmlFigure, Figures
@@ -25,11 +26,11 @@ from benchmarks.dml_tables import row_state, variant
 from benchmarks.dml_worker import Failed, Order, Worker, measured
 from benchmarks.measure import say
 from benchmarks.merge_grid_tables import Share, write_source, write_web_returns
-from benchmarks.provenance import measured_in, section_head
+from benchmarks.provenance import section_head
+from benchmarks.tables import made_once
 
 __all__ = ["CASES", "Case", "behind", "section", "speedup"]
 
-KEPT = Path(".build/benchmarks")
 TITLE = "## Delta's MERGE benchmark"
 _ON = "t.wr_order_number = s.wr_order_number AND t.wr_item_sk = s.wr_item_sk"
 _ROWS, _QUICK_ROWS, _FILES = (200_000, 2_000_000), (20_000,), 32
@@ -139,19 +140,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=_ROWS)
     parser.add_argument("--contenders", nargs="+", choices=[*CLASSES], default=[*NAMES, Sail.name])
     parser.add_argument("--cases", default="", help="only cases whose titles contain this")
-    parser.add_argument(
-        "--quick", action="store_true", help="a small table; the page goes to .build/benchmarks/quick"
-    )
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
-    arguments = parser.parse_args()
-    if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit(
-            "the JARs of delta-spark are missing: install Maven and run `make bench PART=merge-grid` again"
-        )
-    kept = KEPT
+    arguments, kept = parsed(parser, "merge-grid")
     if arguments.quick:
-        kept, arguments.rows = KEPT / "quick", _QUICK_ROWS
-        arguments.out = kept / "benchmarks.md"
+        arguments.rows = _QUICK_ROWS
     if not Sail.folder.exists() and Sail.name in arguments.contenders:
         say(f"Sail takes no part: {Sail.folder} does not exist")
         arguments.contenders.remove(Sail.name)
@@ -189,15 +180,14 @@ def _measure(arguments: argparse.Namespace, figures: Figures, scratch: Path) -> 
 
 def _grid(scratch: Path, rows: int) -> _Grid:
     """Return the tables and sources; the files are made once, by delta-spark."""
-    made = KEPT / f"web-returns-{rows}-{CODEC}"
-    if not (made / "_generated").exists():
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
+
+    def make(folder: Path) -> None:
         with Worker(PEER, scratch / "maker") as maker:
-            maker.call(_write_table, made.absolute(), rows)
+            maker.call(_write_table, folder.absolute(), rows)
         for number, share in enumerate(_shares()):
-            write_source(made / "table", share, made / f"source-{number}.parquet")
-        (made / "_generated").touch()
+            write_source(folder / "table", share, folder / f"source-{number}.parquet")
+
+    made = made_once(KEPT / f"web-returns-{rows}-{CODEC}", make)
     return _Grid(
         rows,
         {kind: variant(made / "table", scratch / f"{rows}-{kind}", kind) for kind in ("dv", "plain")},
@@ -269,10 +259,7 @@ def behind(figures: Figures, layout: str, name: str) -> Mapping[str, float]:
 def section(figures: Figures) -> list[str]:
     """Return the lines of the section."""
     how = _HOW.format(files=_FILES, codec=CODEC, runs=_RUNS, limit=_LIMIT, tolerance=_TOLERANCE)
-    lines = section_head(TITLE, how)
-    lines[lines.index(next(line for line in lines if line.startswith("Measured")))] = measured_in(
-        figure.run for figure in figures.all()
-    )
+    lines = section_head(TITLE, how, (figure.run for figure in figures.all()))
     layouts = dict.fromkeys(figure.layout for figure in figures.all())
     lines += ["| | goal | " + " | ".join(layouts) + " |", "|---|---:|" + "---:|" * len(layouts)]
     lines += _summary(figures, [*layouts])

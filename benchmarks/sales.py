@@ -3,7 +3,6 @@
 Every value is a hash of a ticket's number and a line's, so that the rows of any ticket can be made again.
 """
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from benchmarks.contenders import CODEC
 from benchmarks.dml_contenders import Merge
 from benchmarks.dml_tables import variant
+from benchmarks.tables import made_once
 
 __all__ = [
     "ITEMS",
@@ -166,15 +166,15 @@ def staying_ticket(scale: float) -> int:
 
 def make_tables(kept: Path, scratch: Path, scale: float, files: int) -> dict[str, Path]:
     """Return the tables of sales by kind of :data:`~benchmarks.dml_tables.FEATURES`, and ``item``; deltalake writes their files."""
-    made = kept / f"sales-{scale:g}-{files}-{CODEC}"
-    if not (made / "_generated").exists():
-        shutil.rmtree(made, ignore_errors=True)
+
+    def make(folder: Path) -> None:
         many = _tickets(scale)
         numbers, days = np.arange(many), _sold(many)
         for part in np.array_split(numbers, files):
-            _append(made / "sales", rows_of(part, days[part]))
-        _append(made / "item", _items())
-        (made / "_generated").touch()
+            _append(folder / "sales", rows_of(part, days[part]))
+        _append(folder / "item", _items())
+
+    made = made_once(kept / f"sales-{scale:g}-{files}-{CODEC}", make)
     tables = {kind: variant(made / "sales", scratch / f"sales-{kind}", kind) for kind in ("dv", "plain")}
     return tables | {"item": variant(made / "item", scratch / "item", "plain")}
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.dml import KEPT, people_tables
+from benchmarks.command_line import KEPT, parsed
+from benchmarks.dml import people_tables
 from benchmarks.dml_tables import row_state
 from benchmarks.dml_worker import Failed, Worker
 from benchmarks.erasure import Erasure, Subjects, erased, marks_left, subjects
@@ -62,22 +63,11 @@ def main() -> None:
     parser.add_argument(
         "--contenders", nargs="+", choices=NAMES, default=NAMES, help="keep the figures of the others"
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="small tables and few batches, to see that everything works; the page goes to .build/benchmarks/quick",
-    )
     parser.add_argument("--minutes", type=float, default=15.0, help="peers run as many batches as fit")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
-    arguments = parser.parse_args()
-    if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit(
-            "the JARs of delta-spark are missing: install Maven and run `make bench PART=small-writes` again"
-        )
-    kept, effort = KEPT, EFFORT
+    arguments, kept = parsed(parser, "small-writes")
+    effort = EFFORT
     if arguments.quick:
-        kept, effort = KEPT / "quick", QUICK
-        arguments.out, arguments.minutes = kept / "benchmarks.md", min(arguments.minutes, 3.0)
+        effort, arguments.minutes = QUICK, min(arguments.minutes, 3.0)
     kept.mkdir(parents=True, exist_ok=True)
     # Beside the tables that are kept, because copies are hard links.
     scratch = Path(tempfile.mkdtemp(prefix="small-writes-", dir=KEPT)).absolute()

@@ -70,9 +70,9 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        self.batches = {each["contender"]: Batches(**each) for each in kept.get("batches", [])}
-        self.erasures = {each["contender"]: Erasure(**each) for each in kept.get("erasures", [])}
+        earlier = json.loads(path.read_text()) if path.exists() else {}
+        self.batches = {each["contender"]: Batches(**each) for each in earlier.get("batches", [])}
+        self.erasures = {each["contender"]: Erasure(**each) for each in earlier.get("erasures", [])}
 
     def put_batches(self, figure: Batches) -> None:
         """Keep the batches of a contender."""
@@ -89,9 +89,9 @@ class Results:
         return {each.run for each in (*self.batches.values(), *self.erasures.values())}
 
     def _save(self) -> None:
-        kept = {"batches": self.batches, "erasures": self.erasures}
+        figures = {"batches": self.batches, "erasures": self.erasures}
         text = json.dumps(
-            {name: [asdict(each) for each in by.values()] for name, by in kept.items()}, indent=1
+            {name: [asdict(each) for each in by.values()] for name, by in figures.items()}, indent=1
         )
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(text)

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,17 @@ PEOPLE = pa.schema(
         ("salary", pa.int32()),
     ]
 )
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return a folder that ``make`` fills, unless an earlier run of a benchmark has filled it."""
+    mark = folder / "_generated"
+    if not mark.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        make(folder)
+        mark.touch()
+    return folder
 
 
 def people_batches(rows: int, step: int = 1_000_000) -> Iterator[pa.Table]:

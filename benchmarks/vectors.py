@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import delvec
 from benchmarks.contenders import DeltaSpark, DelvecOnSpark
 from benchmarks.measure import Figure, timed
+from benchmarks.tables import made_once
 
 __all__ = ["measure_vectors"]
 
@@ -37,13 +37,13 @@ def measure_vectors(
     Raises:
         SystemExit: the contenders do not read the same rows.
     """
-    location = tables / f"vectors-{files}"
-    if not (location / "_generated").exists():
-        shutil.rmtree(location, ignore_errors=True)
-        _write(location, files)
+
+    def make(folder: Path) -> None:
+        _write(folder, files)
         # One row in ten of three files in ten.
-        spark.sql(f"DELETE FROM delta.`{location.absolute()}` WHERE bucket < 3 AND id % 10 = 7").collect()
-        (location / "_generated").touch()
+        spark.sql(f"DELETE FROM delta.`{folder.absolute()}` WHERE bucket < 3 AND id % 10 = 7").collect()
+
+    location = made_once(tables / f"vectors-{files}", make)
     scanned = lake.table(str(location)).plan()[0]
     with_vectors = scanned.files["deletion_vector"].null_count
     if len(scanned) != files or files - with_vectors != files * 3 // BUCKETS:
