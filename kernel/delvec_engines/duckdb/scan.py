@@ -457,7 +457,10 @@ class _Statement:
             return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
         lookup["names"] = pa.array(names, pa.string())
         bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
-        sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
+        # DuckDB estimates a scan at one row, and would keep all its rows in memory if the lookup looked larger.
+        # With QUALIFY, which is true of its only row, DuckDB expects less than one.
+        one = f"SELECT {bits} FROM {LOOKUP} QUALIFY row_number() OVER () = 1"  # noqa: S608
+        sql = f"{sql} CROSS JOIN ({one}) AS l"
         # Filter live rows before the join, which would otherwise carry the bits with each row.
         sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
         nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
