@@ -71,6 +71,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     if known is not None:
         return known
     shields_text = mentions_null(query.text)
+    joins = len(list(query.tables())) > 1
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
@@ -89,7 +90,8 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
             services.append(source._service)  # noqa: SLF001 - of this package
             name = f"{INTERNAL('view')}_{len(scans)}"
             with reporting(services[-1], scan.table_id):
-                relation(scan, None, database, shields_text=shields_text).create_view(name)
+                rows = relation(scan, None, database, shields_text=shields_text, tells_size=joins)
+                rows.create_view(name)
             return name
 
         try:

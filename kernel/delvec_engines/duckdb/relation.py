@@ -9,10 +9,11 @@ Tested in `tests/integration/engines/test_sql.py` and `tests/integration/client/
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delvec_engines.calendar import holds_times
 from delvec_engines.duckdb.data_files import file_names, is_remote
@@ -24,9 +25,16 @@ from delvec_engines.scan import Scan
 
 __all__ = ["arrow_relation", "check_files", "relation", "versions_read"]
 
+_MAX_ROWS: Final = 1 << 53
+
 
 def relation(
-    scan: Scan, columns: Sequence[str] | None, connection: Any = None, *, shields_text: bool = True
+    scan: Scan,
+    columns: Sequence[str] | None,
+    connection: Any = None,
+    *,
+    shields_text: bool = True,
+    tells_size: bool = True,
 ) -> Any:
     """Return the live rows of a scan as a lazy relation.
 
@@ -35,6 +43,8 @@ def relation(
         columns: which columns, in this order; all by default.
         connection: of the relation; by default a new in-memory connection with UTC as time zone.
         shields_text: whether a condition on the relation may be true for NULL in a text or binary column.
+        tells_size: whether DuckDB learns how many rows there are. It then hashes the smaller side of a join, but reads all
+            columns for ``ORDER BY … LIMIT``.
 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
@@ -46,7 +56,7 @@ def relation(
     connection = _opened(connection)
     try:
         with interruptible():
-            return _relation(scan, columns, connection, shields_text=shields_text)
+            return _relation(scan, columns, connection, shields_text=shields_text, tells_size=tells_size)
     except (duckdb.Error, OSError) as error:
         known = damage(error, scan)
         if known is None:
@@ -67,7 +77,9 @@ def check_files(scan: Scan) -> None:
                 raise known
 
 
-def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any, *, shields_text: bool) -> Any:
+def _relation(
+    scan: Scan, columns: Sequence[str] | None, connection: Any, *, shields_text: bool, tells_size: bool
+) -> Any:
     names = list(scan.schema.names if columns is None else columns)
     listed = ", ".join(quoted(name) for name in names)
     session = Session(connection)
@@ -88,8 +100,28 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any, *, shi
     if not parts:
         empty = connection.from_arrow(scan.schema.select(names).to_arrow().empty_table())
         return empty.set_alias(own) if own else empty
+    rows = _num_rows(scan) if tells_size and names else 0
+    if rows:
+        parts.append(f"({_no_rows(rows, len(names))})")
     statement = " UNION ALL ".join(parts)
     return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
+
+
+def _num_rows(scan: Scan) -> int:
+    """Return the number of rows that the log states, an estimate; 0 if it does not state all."""
+    counts = scan.files["num_records"]
+    rows = 0 if counts.null_count else pc.sum(counts).as_py() or 0
+    return max(0, min(rows, _MAX_ROWS))
+
+
+def _no_rows(estimate: int, columns: int) -> str:
+    """Return a SELECT without rows of which DuckDB expects ``estimate``.
+
+    DuckDB estimates a scan with a schema at one row, whatever ``explicit_cardinality`` says, and would hash a table of
+    facts to join it with a small one.
+    """
+    nulls = ", ".join(["NULL"] * columns)
+    return f"SELECT {nulls} FROM range({estimate}) LIMIT (SELECT 0)"  # noqa: S608
 
 
 def versions_read(data: Any) -> frozenset[tuple[str, int]]:

@@ -100,13 +100,37 @@ def test_rows_of_files_with_vectors_are_streamed(local, query):
     table.add("other.parquet", people(10, 20), deleted=[3, 4])
     with duckdb.connect() as database:
         relation(table.scan(), None, database).create_view("people")
-        explained = database.execute(f"EXPLAIN (FORMAT json) SELECT {query} FROM people").fetchall()
-    pending = json.loads(explained[0][1])
-    while (node := pending.pop())["name"] != "CROSS_PRODUCT":
-        pending += node["children"]
-    streamed, kept = map(json.dumps, node["children"])
+        streamed, kept = children(database, f"SELECT {query} FROM people", "CROSS_PRODUCT")
     assert "READ_PARQUET" in streamed
     assert "ARROW_SCAN" in kept
+
+
+@pytest.mark.parametrize(
+    "tables", ["people JOIN teams ON team = people.id", "teams JOIN people ON team = people.id"]
+)
+@pytest.mark.parametrize("deleted", [None, [7]])
+def test_joins_keep_the_smaller_table_in_memory(local, tables, deleted):
+    table = Table(local, PEOPLE)
+    table.add("part.parquet", people(0, 5000), deleted=deleted)
+    with duckdb.connect() as database:
+        relation(table.scan(), None, database).create_view("people")
+        database.execute("CREATE TABLE teams AS SELECT n AS team FROM range(100) r(n)")
+        streamed, kept = children(database, f"SELECT name, team FROM {tables}", "HASH_JOIN")
+        assert len(database.sql(f"SELECT name, team FROM {tables}").fetchall()) == 100 - len(deleted or [])
+    assert "READ_PARQUET" in streamed
+    assert "SEQ_SCAN" in kept
+
+
+def children(database, query, operator):
+    """Both children of the only operator of this kind in the plan of a query, as text."""
+    pending = json.loads(database.execute(f"EXPLAIN (FORMAT json) {query}").fetchall()[0][1])
+    found = []
+    while pending:
+        node = pending.pop()
+        pending += node["children"]
+        found += [node] if node["name"] == operator and "RANGE" not in node["children"][0]["name"] else []
+    (node,) = found
+    return [json.dumps(child) for child in node["children"]]
 
 
 def test_a_deletion_vector_beyond_the_statistics_and_without_them(engine, local):
