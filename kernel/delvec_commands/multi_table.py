@@ -1,6 +1,6 @@
 """Several tables, read or changed at one moment: what their commands would commit is collected, and committed together.
 
-Tested in `tests/integration/client/test_multi_table.py`.
+Tested in `tests/integration/client/test_multi_table.py` and `tests/integration/client/test_transaction_isolation.py`.
 """
 
 import uuid
@@ -41,6 +41,7 @@ from delvec_contract.operations import Operation
 from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,
+    ConcurrentWrite,
     DelvecError,
     ServiceUnavailable,
     UnsupportedOperation,
@@ -54,6 +55,10 @@ _Answer = TypeVar("_Answer")
 _Table = TypeVar("_Table")
 _Table_co = TypeVar("_Table_co", covariant=True)
 _REPEATS: Final = 6
+_DESCRIPTION: Final = frozenset(
+    {"table_schema", "partition_columns", "configuration", "protocol", "metadata_id"}
+)
+"""The fields of a snapshot that table changes change."""
 
 
 class Lake(Protocol[_Table_co]):
@@ -111,7 +116,16 @@ class _PinnedService:
         return self._service.additions(table, asked)
 
     def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
-        return self._service.begin(table, asked)
+        """Begin at the version of the transaction: a command at a newer one would undo what came between."""
+        begun = self._service.begin(table, asked)
+        version = self.versions.setdefault(begun.table_id, begun.version)
+        if begun.version == version:
+            return begun
+        pinned = self._service.call(operations.GET_SNAPSHOT, None, {"version": version}, table=table)
+        # Columns that the command adds are only in the newest version's description. If that has changed otherwise, too,
+        # the commit has a conflict, as every one that changes metadata.
+        described = _DESCRIPTION if asked.table_changes else frozenset[str]()
+        return begun.model_copy(update={name: value for name, value in pinned if name not in described})
 
     def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
         return self._service.allocate(table, asked)
@@ -121,6 +135,7 @@ class _PinnedService:
 
         Raises:
             UnsupportedOperation: it cannot be part of one.
+            ConcurrentWrite: it is based on a newer version than what the transaction has read.
         """
         if not self._collects:
             raise UnsupportedOperation(
@@ -137,6 +152,14 @@ class _PinnedService:
                 f"{asked.operation} only rearranges rows, and cannot be part of a transaction over several tables; run it by "
                 "itself.",
                 table=table,
+            )
+        version = self.versions.setdefault(table, asked.read_version)
+        if asked.read_version > version:
+            raise ConcurrentWrite(
+                f"The transaction has read version {version} of the table, but the changes ({asked.operation}) are based on "
+                f"version {asked.read_version}. Nothing was committed; run the transaction again.",
+                table=table,
+                conflict={"winning-version": asked.read_version},
             )
         self.commits[table] = asked.model_copy(update={"transaction_id": None})
         return CommitResponse(
