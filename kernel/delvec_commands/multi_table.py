@@ -38,6 +38,7 @@ from delvec_contract import (
     operations,
 )
 from delvec_contract.operations import Operation
+from delvec_engines.operation import running_command
 from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,
@@ -59,6 +60,13 @@ _DESCRIPTION: Final = frozenset(
     {"table_schema", "partition_columns", "configuration", "protocol", "metadata_id"}
 )
 """The fields of a snapshot that table changes change."""
+_OF_NEWEST: Final = (
+    operations.CHECK_TABLE,
+    operations.GET_DETAIL,
+    operations.GET_HEALTH,
+    operations.GET_HISTORY,
+)
+"""Reads that tell about the newest version only."""
 
 
 class Lake(Protocol[_Table_co]):
@@ -82,7 +90,8 @@ class _PinnedService:
     Attributes:
         versions: those of all tables read so far.
         commits: collected, by the table's id.
-        read: the tables whose rows were read, other than by a command that changes them.
+        read: the tables of which something was read, other than by a command whose commit says what it depends on; with
+            the command, if it alone has read the table.
     """
 
     def __init__(self, service: TableService, versions: Mapping[str, int], *, collects: bool) -> None:
@@ -90,7 +99,7 @@ class _PinnedService:
         self._collects = collects
         self.versions = dict(versions)
         self.commits: dict[str, CommitRequest] = {}
-        self.read: set[str] = set()
+        self.read: dict[str, object | None] = {}
         self.roots: Roots = service.roots
         self.task_id: str | None = service.task_id
 
@@ -99,21 +108,48 @@ class _PinnedService:
         return self._service.url
 
     def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
-        is_newest = asked.version is None and asked.timestamp is None
-        if is_newest and table in self.versions:
-            asked = asked.model_copy(update={"version": self.versions[table]})
+        if not self._is_current(table, asked.version, asked.timestamp):
+            return self._service.plan(table, asked)
+        asked = asked.model_copy(update={"version": self.versions.get(table)})
         plan, files = self._service.plan(table, asked)
-        if is_newest:
-            self.versions[plan.table_id] = plan.version
-            if not asked.row_ids:  # commands ask for them, and their commits say what they depend on
-                self.read.add(plan.table_id)
+        self._record(plan.table_id, plan.version)
         return plan, files
 
     def changes(self, table: str, asked: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
-        return self._service.changes(table, asked)
+        version = self._version(table)
+        is_current = asked.end_timestamp is None and (
+            asked.end_version is None or asked.end_version >= version
+        )
+        if is_current:
+            asked = asked.model_copy(update={"end_version": version})
+        plan, files = self._service.changes(table, asked)
+        if is_current:
+            self._record(plan.table_id, version)
+        return plan, files
 
     def additions(self, table: str, asked: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
-        return self._service.additions(table, asked)
+        version = self._version(table)
+        last = version if asked.last_version is None else min(version, asked.last_version)
+        plan, files = self._service.additions(table, asked.model_copy(update={"last_version": last}))
+        self._record(plan.table_id, version)
+        return plan, files
+
+    def _is_current(self, table: str, version: int | None, timestamp: object) -> bool:
+        """Whether a read is of the transaction's version, and not of one that the user names."""
+        return timestamp is None and version in (None, self.versions.get(table))
+
+    def _version(self, table: str) -> int:
+        if table in self.versions:
+            return self.versions[table]
+        newest = self._service.call(operations.GET_SNAPSHOT, table=table)
+        return self.versions.setdefault(newest.table_id, newest.version)
+
+    def _record(self, table: str, version: int) -> None:
+        """Note that something of a table was read."""
+        self.versions.setdefault(table, version)
+        command = running_command()
+        if self.read.setdefault(table, command) is not command:
+            self.read[table] = None
 
     def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
         """Begin at the version of the transaction: a command at a newer one would undo what came between."""
@@ -161,6 +197,8 @@ class _PinnedService:
                 table=table,
                 conflict={"winning-version": asked.read_version},
             )
+        if self.read.get(table) is not None and self.read[table] is running_command():
+            del self.read[table]  # the commit says what this command has read
         self.commits[table] = asked.model_copy(update={"transaction_id": None})
         return CommitResponse(
             result="committed",
@@ -197,15 +235,16 @@ class _PinnedService:
         if not (operation.only_reads or operation.is_harmless):
             raise _refused(operation)
         query = dict(parameters or {})
-        newest = operation is operations.GET_SNAPSHOT and (query.get("version"), query.get("timestamp")) == (
-            None,
-            None,
+        if operation in _OF_NEWEST:
+            self.call(operations.GET_SNAPSHOT, table=path["table"])  # recorded by id: this may be a name
+        is_current = operation is operations.GET_SNAPSHOT and self._is_current(
+            path["table"], query.get("version"), query.get("timestamp")
         )
-        if newest and path["table"] in self.versions:
-            query["version"] = self.versions[path["table"]]
+        if is_current:
+            query["version"] = self.versions.get(path["table"])
         answer = self._service.call(operation, body, query, **path)
-        if newest and isinstance(answer, SnapshotResponse):
-            self.versions[answer.table_id] = answer.version
+        if is_current and isinstance(answer, SnapshotResponse):
+            self._record(answer.table_id, answer.version)
         return answer
 
     def opened_by_location(self, resource: TableResource, body: TableRequest) -> None:
@@ -279,6 +318,7 @@ class MultiTableTransaction(Generic[_Table]):
         if isolation not in ("serializable", "snapshot"):
             raise BadRequest(f'isolation must be "serializable" or "snapshot", not {str(isolation)[:50]!r}')
         self._service = service
+        self._begun_with = versions.keys()
         self._pinned = _PinnedService(service, versions, collects=True)
         self._lake = lake(self._pinned)
         self._isolation = isolation
@@ -348,13 +388,13 @@ class MultiTableTransaction(Generic[_Table]):
         commits = dict(self._pinned.commits)
         if self._isolation == "serializable" and commits:
             everything = CommitReads(whole_table=True)
-            for table, version in self._pinned.versions.items():
-                if table not in commits:
-                    commits[table] = request(
-                        CommitRequest, read_version=version, operation="READ", reads=everything
-                    )
-                elif table in self._pinned.read:
-                    commits[table] = commits[table].model_copy(update={"reads": everything})
+            for table in sorted((self._begun_with | self._pinned.read.keys()) - commits.keys()):
+                version = self._pinned.versions[table]
+                commits[table] = request(
+                    CommitRequest, read_version=version, operation="READ", reads=everything
+                )
+            for table in self._pinned.read.keys() & self._pinned.commits.keys():
+                commits[table] = commits[table].model_copy(update={"reads": everything})
         return commits
 
     def _sent(self, body: TransactionRequest) -> TransactionResponse:

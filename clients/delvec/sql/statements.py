@@ -1,6 +1,7 @@
 """Runs SQL statements: each word that begins one, and what runs it."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
 from delvec.sql.subqueries import with_values
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec_commands.transaction import Metrics
+from delvec_engines.operation import command
 from delvec_errors import BadRequest, EngineUnavailable, InvalidStatement
 
 __all__ = ["STATEMENTS", "run"]
@@ -105,6 +107,7 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
 _SYNONYMS: Final = {"REPLACE": "CREATE", "DESC": "DESCRIBE"}
 _TRANSLATED: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 """Statements with expressions, which are in the dialect of the call."""
+_READING: Final = frozenset({"DESC", "DESCRIBE", "EXPLAIN", "SHOW"})
 
 
 def run(
@@ -130,7 +133,8 @@ def run(
         )
     if word in _TRANSLATED:
         cursor = session.cursor(text if dialect == "spark" else _translated(text, dialect))
-    result: _Result = statement(cursor, session)
+    with nullcontext() if word in _READING else command():
+        result: _Result = statement(cursor, session)
     return result
 
 

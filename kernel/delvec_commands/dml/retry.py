@@ -7,6 +7,7 @@ from delvec_commands.backoff import pause
 from delvec_commands.failed_reads import reporting
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics
+from delvec_engines import operation
 from delvec_errors import (
     BadRequest,
     CommitOverwritten,
@@ -33,6 +34,7 @@ def checked(retries: int) -> int:
     return retries
 
 
+@operation.command()
 def with_retries(service: TableService, retries: int, command: Callable[[], Metrics]) -> Metrics:
     """Run a command, and up to ``retries`` times again after conflicts; ``.retries`` of the result is their number.
 
