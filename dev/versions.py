@@ -34,8 +34,10 @@ _TESTS: Final = ("tests/integration/spark", "tests/integration/engines", "tests/
 _SMOKE: Final = ("tests/integration/spark/test_spark_smoke.py", "tests/integration/spark/test_spark_jvm.py")
 _TESTS_OF_PYTHON: Final = (
     "tests/unit/kernel",
+    "tests/unit/service",
+    # What depends on the standard library most: asyncio, threads, sqlite3.
+    "tests/integration/service/api",
     "tests/integration/service/store",
-    "tests/unit/service/test_config.py",
     *_TESTS,
 )
 _NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
@@ -60,7 +62,7 @@ class Pair:
         return _FOLDER / self.name
 
     def tests(self) -> tuple[str, ...]:
-        """Return the tests to run: on another Python, everything that does not start a service."""
+        """Return the tests to run: on another Python, those of the kernel and of the service's API, too."""
         return _TESTS if self.python == _HERE else _TESTS_OF_PYTHON
 
 

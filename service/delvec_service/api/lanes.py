@@ -136,9 +136,12 @@ class Lane:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(whose, deque()).append(turn)
         try:
-            await asyncio.wait_for(turn, _WAIT_SECONDS if self.queued else None)
-        except TimeoutError:
-            raise self._busy() from None
+            # Unlike wait_for, which from Python 3.12 on times out even if the turn comes in the same moment: its slot
+            # would never be free again.
+            await asyncio.wait((turn,), timeout=_WAIT_SECONDS if self.queued else None)
+            if not turn.done():
+                raise self._busy()
+            turn.result()
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._leave()  # its turn came, but the request is gone

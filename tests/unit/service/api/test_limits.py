@@ -1,11 +1,13 @@
 """RequestLimits of principals and tables: requests over a limit are refused, and others are not affected."""
 
 import asyncio
+import time
 
 import pytest
 
 from delvec_commands.backoff import pause
 from delvec_errors import ServiceUnavailable, TooManyRequests
+from delvec_service.api import lanes
 from delvec_service.api.lanes import Lane
 from delvec_service.api.limits import RateLimits, RequestLimits
 from delvec_service.telemetry.observer import Observer
@@ -196,6 +198,33 @@ def test_principals_take_turns_and_the_greediest_makes_room():
         assert (commits.running, commits.waiting) == (0, 0)
 
     assert in_lane(scene) == [("commits", "busy")] * 2
+
+
+def test_a_slot_that_comes_free_as_the_wait_for_it_ends_is_not_lost(monkeypatch):
+    monkeypatch.setattr(lanes, "_WAIT_SECONDS", 0.05)
+
+    async def scene():
+        lane = Lane("commits", at_once=1, queued=4, seconds=0)
+        is_waiting = asyncio.Event()
+
+        async def holder():
+            await is_waiting.wait()
+            time.sleep(0.1)  # noqa: ASYNC251 - so that the loop sees both the end of this and of the wait
+
+        async def quick():
+            return "done"
+
+        first = asyncio.ensure_future(lane.run(holder, TimeoutError))
+        await settle()
+        second = asyncio.ensure_future(lane.run(quick, TimeoutError))
+        await settle()
+        is_waiting.set()
+        await first
+        assert await second == "done"
+        assert (lane.running, lane.waiting) == (0, 0)
+        assert await lane.run(quick, TimeoutError) == "done"
+
+    asyncio.run(scene())
 
 
 def test_under_overload_reads_are_turned_away_before_commits():
