@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from typing import Any, Literal, Unpack
@@ -39,7 +40,7 @@ from delvec_contract import (
 from delvec_engines.input_data import to_arrow
 from delvec_engines.operation import running
 from delvec_engines.row_changes import MergeSource
-from delvec_errors import BadRequest, SchemaMismatch
+from delvec_errors import BadRequest, DelvecError, SchemaMismatch
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["DeltaTable"]
@@ -278,6 +279,7 @@ class DeltaTable(CheckedTable):
             RestoreRequest,
             version=target if isinstance(target, int) else None,
             timestamp=None if isinstance(target, int) else iso_time(target),
+            read_version=None if dry_run else self._newest_version(self.id),
             ignore_missing_files=ignore_missing_files,
             dry_run=dry_run,
             user_metadata=user_metadata,
@@ -342,10 +344,16 @@ class DeltaTable(CheckedTable):
     ) -> tuple["DeltaTable", Metrics]:
         """Like :meth:`clone`, but also return Delta's metrics."""
         location = location_of(target)
+        name = name if location else os.fspath(target)
+        seen = None
+        if options.get("replace"):
+            known = None if location is None else self._service.resolve(location)
+            seen = self._newest_version(known.id if known else None if location else name)
         body = request(
             CloneRequest,
             location=location,
-            name=name if location else os.fspath(target),
+            name=name,
+            read_version=seen,
             timestamp=iso_time(timestamp),
             properties={key: property_text(value) for key, value in (properties or {}).items()},
             engine_info=self.engine.name,
@@ -354,6 +362,13 @@ class DeltaTable(CheckedTable):
         done = self._service.call(operations.CLONE_TABLE, body, table=self.id)
         made = DeltaTable(self._service, done.table, self.engine, self._retries)
         return made, Metrics(done.operation_metrics, done.version)
+
+    def _newest_version(self, table: str | None) -> int | None:
+        """Return the newest version of a table, from which a repeated request is searched for its first copy."""
+        if table is not None:
+            with suppress(DelvecError):  # it may not exist, or be damaged, which a RESTORE repairs
+                return self._service.call(operations.GET_SNAPSHOT, table=table).version
+        return None
 
     # --- writing --------------------------------------------------------------------------------------
 

@@ -273,6 +273,11 @@ class RestoreRequest(Envelope):
 
     version: Long | None = None
     timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
+    read_version: Long | None = Field(
+        default=None,
+        description="A version that was the newest before the request was first sent; on a retry, the service "
+        "looks for its commit from there on. What is undone is always the newest version.",
+    )
     ignore_missing_files: bool = Field(
         default=False,
         description=(

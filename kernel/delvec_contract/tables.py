@@ -186,6 +186,11 @@ class CloneRequest(Envelope):
         default=False,
         description="An existing table becomes the clone, in one version; its history stays.",
     )
+    read_version: Long | None = Field(
+        default=None,
+        description="To replace a table: a version of it that was the newest before the request was first sent; on a "
+        "retry, the service looks for its commit from there on. What is replaced is always the newest version.",
+    )
     if_not_exists: bool = Field(default=False, description="An existing table is left unchanged.")
     properties: Properties = Field(
         default_factory=dict,

@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from delvec_contract import AlterRequest
-from delvec_errors import CommitOutcomeUnknown, InvalidTableChange, MissingLogFile, VersionFromFuture
-from delvec_kernel.actions.actions import CommitInfo
+from delvec_errors import InvalidTableChange, VersionFromFuture
 from delvec_kernel.alter_table.alteration import Alteration, Requirement
 from delvec_kernel.alter_table.constraints import violating
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict
-from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.alter_table.table_preparation import TablePreparation
-from delvec_service.commits.commit import Commits, Committed, Rebased
-from delvec_service.commits.idempotency import key_reused, request_hash
+from delvec_service.commits.commit import Commits, Committed
+from delvec_service.commits.idempotency import request_hash
 from delvec_service.commits.metadata_changes import alteration_of
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.scans.plan import plan
@@ -89,9 +87,10 @@ def alter(
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
-        done = _earlier_answer(table, loader, request, snapshot, transaction_id, hashed)
-        if done is not None:
-            return done
+        earlier = commits.log.earlier(table, transaction_id, hashed, request.read_version, snapshot.version)
+        if earlier is not None:
+            answer, winner = earlier
+            return Altered(answer, (winner.info and winner.info.operation) or "")
         if preparation.prepare(request.changes):
             snapshot = loader.load(table.objects, table.name)
         try:
@@ -116,40 +115,6 @@ def alter(
             return committed  # the client has to verify the rows of the newest version first
     assert result is not None  # noqa: S101 - every attempt that goes on has one
     return result
-
-
-def _earlier_answer(
-    table: OpenTable,
-    loader: SnapshotLoader,
-    request: AlterRequest,
-    snapshot: Snapshot,
-    transaction_id: str,
-    hashed: str,
-) -> Altered | None:
-    """Return the answer to an earlier copy of the same request, if it was committed."""
-    if request.read_version is None or request.read_version >= snapshot.version:
-        return None
-    versions = range(request.read_version + 1, snapshot.version + 1)
-    try:
-        commits = loader.commits(table.objects, table.name, versions)
-    except MissingLogFile as error:
-        raise CommitOutcomeUnknown(
-            f"The log of table '{table.name}' no longer has all the versions from {versions.start} on, so it is "
-            f"unknown whether transaction {transaction_id} was committed. Check the table and decide again.",
-            table=table.name,
-            version=request.read_version,
-            transaction_id=transaction_id,
-        ) from error
-    for version, commit in zip(versions, commits, strict=True):
-        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
-        if info is not None and info.txn_id == transaction_id:
-            if (info.tags or {}).get(REQUEST_HASH_TAG, hashed) != hashed:
-                raise key_reused(transaction_id)
-            read = version - 1 if info.read_version is None else info.read_version
-            winners = tuple(range(read + 1, version))
-            kind = Rebased if winners else Committed
-            return Altered(kind(version, read, transaction_id, {}, winners), info.operation or "")
-    return None
 
 
 def _verified(

@@ -105,6 +105,9 @@ def restore(
     with _restoring(table.location, locks, clones) as leases:
         for _ in range(_ATTEMPTS):
             latest = loader.load(table.objects, table.name)
+            earlier = commits.log.earlier(table, transaction_id, hashed, request.read_version, latest.version)
+            if earlier is not None:
+                return Restored(earlier[0], _restored_version(table, loader, request))
             target = loader.load(
                 table.objects, table.name, version=request.version, timestamp=request.timestamp
             )
@@ -142,6 +145,12 @@ def _restoring(location: str, locks: DeletionLocks, clones: CloneStore) -> Itera
             stack.enter_context(locks.restoring(each))
             for each in dict.fromkeys((location, *clones.above(location)))
         ]
+
+
+def _restored_version(table: OpenTable, loader: SnapshotLoader, request: RestoreRequest) -> int:
+    if request.version is not None:
+        return request.version
+    return loader.load(table.objects, table.name, timestamp=request.timestamp).version
 
 
 def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, restore_plan: Restoration) -> None:

@@ -28,7 +28,7 @@ from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.locations import canonical_log_path, resolve, within
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of
-from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.conflict_checker import Conflict, WinningCommit
 from delvec_kernel.transaction.transaction_changes import Changes, Reads
 from delvec_service.cloning.copied_files import copied_files, remove_copies
 from delvec_service.commits.commit import CommitResult, Commits, Committed
@@ -170,17 +170,24 @@ def _replace(
     request: CloneRequest,
     transaction_id: str,
 ) -> CloneResult:
-    source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
     latest = loader.load(target.objects, target.name)
+    hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
+    since = latest.version if request.read_version is None else request.read_version
+    earlier = commits.log.earlier(target, transaction_id, hashed, since, latest.version)
+    if earlier is not None:
+        return _replaced(target, *earlier)
+    source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
     check_writable(latest.protocol, latest.metadata, target.name)
     _checked(table, source, latest, request)
-    hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
     roots = tables.roots.of(target.name)
     files = _files(table, source, target.location, roots, tables, clones, loader, request)
     target = tables.open(target.record.id)  # whose log may name the source's files now
     result: CommitResult | None = None
     for _ in range(_ATTEMPTS):
         latest = loader.load(target.objects, target.name)
+        earlier = commits.log.earlier(target, transaction_id, hashed, since, latest.version)
+        if earlier is not None:
+            return _replaced(target, *earlier)
         clone_definition = _checked(table, source, latest, request)
         live = loader.reading(target.objects, target.name, _live, version=latest.version)
         adds, removed = _differences(files, live, target.location)
@@ -208,6 +215,18 @@ def _replace(
             return Cloned(target.record, result.version, source.version, True, dict(result.metrics))
     assert isinstance(result, Conflict)  # noqa: S101 - a CLONE always makes a version
     return result
+
+
+def _replaced(target: OpenTable, committed: Committed, commit: WinningCommit) -> Cloned:
+    """Return the answer to an earlier copy of the request, from its commit."""
+    parameters = (commit.info and commit.info.operation_parameters) or {}
+    return Cloned(
+        target.record,
+        committed.version,
+        int(parameters.get("sourceVersion", -1)),
+        True,
+        dict(committed.metrics),
+    )
 
 
 def _checked(table: OpenTable, source: Snapshot, latest: Snapshot | None, request: CloneRequest) -> Clone:

@@ -10,12 +10,20 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from delvec_errors import AtomicCreateUnsupported, CommitOutcomeUnknown, RequestTooLarge, StorageError
+from delvec_errors import (
+    AtomicCreateUnsupported,
+    CommitOutcomeUnknown,
+    MissingLogFile,
+    RequestTooLarge,
+    StorageError,
+)
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.transaction.conflict_checker import WinningCommit
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_of
 from delvec_service.commits import fault_points
+from delvec_service.commits.commit_result import Committed, Rebased
+from delvec_service.commits.idempotency import key_reused
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
@@ -121,6 +129,50 @@ class CommitLog:
         return [
             self._entry(table, version, commit) for version, commit in zip(versions, commits, strict=True)
         ]
+
+    def earlier(
+        self, table: OpenTable, key: str, request_hash: str, since: int | None, newest: int
+    ) -> tuple[Committed, WinningCommit] | None:
+        """Return the commit of an earlier copy of a request that is computed from the newest version.
+
+        Args:
+            table: the table.
+            key: its transaction id.
+            request_hash: its hash.
+            since: a version that was the newest before the request was first sent; None: it is unknown, and nothing is
+                searched.
+            newest: the version to search to.
+
+        Raises:
+            CommitOutcomeUnknown: the log no longer has all the versions since.
+            IdempotencyKeyReused: another request was committed under the key.
+            CorruptLog: a version cannot be read.
+            StorageError: storage did not answer.
+        """
+        if since is None:
+            return None
+        try:
+            entries = self.entries(table, since + 1, newest)
+        except MissingLogFile as error:
+            raise CommitOutcomeUnknown(
+                f"The log of table '{table.name}' no longer has all the versions from {since + 1} on, so it is unknown "
+                f"whether transaction {key} was committed. Check the table and decide again.",
+                table=table.name,
+                version=since,
+                transaction_id=key,
+            ) from error
+        for entry in entries:
+            said = entry.transaction(key)
+            if said is not None:
+                if said.request_hash not in (None, request_hash):
+                    raise key_reused(key)
+                winners = tuple(range(said.read_version + 1, entry.winner.version))
+                kind = Rebased if winners else Committed
+                committed = kind(
+                    entry.winner.version, said.read_version, key, said.metrics, winners, replayed=True
+                )
+                return committed, entry.winner
+        return None
 
     def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
         key = table.location, version

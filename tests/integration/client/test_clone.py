@@ -174,6 +174,28 @@ def test_a_table_that_is_there(marked, tmp_path, shallow, lake):
         marked.clone(tmp_path / "x", replace=True, if_not_exists=True)
 
 
+def test_a_restore_and_a_replacement_say_which_version_was_the_newest(tmp_path, monkeypatch):
+    sent = []
+    with delvec.connect(warehouse=tmp_path, database_url="sqlite://") as lake:
+        people, other = lake.create_table("people", ID), lake.create_table("other", ID)
+        people.append([{"id": 1, "name": "a", "country": "NZ"}])
+        people.delete("id = 1")
+        service = type(people._service)
+        call = service.call
+
+        def remembered(self, operation, body=None, *options, **path):
+            sent.append(getattr(body, "read_version", None))
+            return call(self, operation, body, *options, **path)
+
+        monkeypatch.setattr(service, "call", remembered)
+        people.restore(1)
+        people.clone(other.location, replace=True)
+        people.clone("other", replace=True, shallow=True)
+        people.clone("new", replace=True)
+
+    assert [version for version in sent if version is not None] == [2, 0, 1]
+
+
 def test_column_mapping_row_ids_and_clustering(lake, tmp_path, shallow):
     table = lake.create_table(
         tmp_path / "t",

@@ -112,6 +112,26 @@ def test_a_version_by_time(filled):
     assert live(filled, 4) == live(filled, 2)
 
 
+def test_a_repeated_request_is_found_in_the_log_where_nothing_else_remembers_it(filled, running):
+    filled.delete({"a.parquet": [1, 2]})
+    moment = str(snapshot(filled)["timestamp"])
+    filled.delete({"a.parquet": [3]})
+    requests = [{"version": 1, "read_version": 3}, {"timestamp": moment, "read_version": 4}]
+    first = [restore(filled, key=f"r{number}", **each).json() for number, each in enumerate(requests)]
+    filled.append(filled.write_file("c.parquet", [99]))
+
+    with running() as other:
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        filled.client = other
+        again = [restore(filled, key=f"r{number}", **each).json() for number, each in enumerate(requests)]
+        taken = restore(filled, 2, key="r0", read_version=3)
+
+        assert taken.status_code == 422
+        assert [(each["version"], each["restored-version"]) for each in again] == [(4, 1), (5, 2)]
+        assert again == first
+        assert filled.version() == 6
+
+
 def test_the_newest_version_needs_no_restore(filled):
     answer = restore(filled, 1)
 
