@@ -148,7 +148,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     fault_points.arm(settings.fault_points)
     observer = _observer(settings)
     database = Database(settings.database_url.get_secret_value())
-    ledger = Ledger(database)
+    ledger = Ledger(database, seconds=settings.idempotency_seconds)
     roots = NamespaceRoots(
         settings.roots, settings.namespace_roots, settings.warehouse, by_folder=names_by_folder
     )

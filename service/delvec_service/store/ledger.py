@@ -5,21 +5,28 @@ It answers no question about a table's data. It makes a search for orphans cheap
 Tested in `tests/integration/contract/test_sql_store.py`.
 """
 
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, cast
 
-from sqlalchemy import Table, bindparam, insert, select, update
+from sqlalchemy import Table, and_, bindparam, delete, exists, insert, or_, select, update
 
 from delvec_service.store import own_commits
 from delvec_service.store.database import Database, Upsert
-from delvec_service.store.models import LedgerFileRow, TransactionRow
+from delvec_service.store.models import LedgerFileRow, OwnCommitRow, TransactionRow
 from delvec_service.store.own_commits import OwnCommit
 
 __all__ = ["Ending", "Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
 
 Outcome = Literal["committed", "nothing-to-do", "conflict", "failed", "unknown"]
+
+_UNFINISHED: Final = ("open", "unknown")
+_KEPT: Final = timedelta(hours=24)
+_KEPT_UNFINISHED: Final = timedelta(days=30)
+_SWEEP_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +70,18 @@ class Ending:
 
 
 class Ledger:
-    """The ledger, in SQL."""
+    """The ledger, in SQL.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: where it is stored.
+        seconds: how long to keep transactions that have ended, and their files; a day at least.
+    """
+
+    def __init__(self, database: Database, *, seconds: float = 0.0) -> None:
         self._database = database
+        self._kept = max(_KEPT, timedelta(seconds=seconds))
+        self._lock = threading.Lock()
+        self._next_sweep = 0.0
 
     def open(self, table_id: str, transaction_id: str, operation: str) -> None:
         """Record that a transaction begins; a known one is left as it is."""
@@ -108,7 +123,10 @@ class Ledger:
         self.close_all(table_id, [Ending(transaction_id, operation, outcome, version, tuple(written))])
 
     def close_all(self, table_id: str, endings: Sequence[Ending], own: OwnCommit | None = None) -> None:
-        """Record how transactions of one table ended, and the version they created, in one SQL transaction."""
+        """Record how transactions of one table ended, and the version they created, in one SQL transaction.
+
+        Now and then, old rows of all tables are deleted.
+        """
         now = datetime.now(UTC)
         transactions = [
             {
@@ -132,6 +150,13 @@ class Ledger:
                 connection.execute(_CLOSE_FILE, files)
             if own is not None:
                 own_commits.record(connection, table_id, own)
+        # Here, as no transaction adds rows for good without it.
+        with self._lock:
+            is_due = time.monotonic() >= self._next_sweep
+            if is_due:
+                self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+        if is_due:
+            self.sweep()
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
         """Return what is recorded of a transaction."""
@@ -162,11 +187,43 @@ class Ledger:
         """Return the paths of files that may still be committed: recorded since a time, by unfinished transactions."""
         query = select(LedgerFileRow.path).where(
             LedgerFileRow.table_id == table_id,
-            LedgerFileRow.state.in_(("open", "unknown")),
+            LedgerFileRow.state.in_(_UNFINISHED),
             LedgerFileRow.created_at >= since,
         )
         with self._database.read() as session:
             return list(session.scalars(query))
+
+    def sweep(self) -> None:
+        """Delete what ended long ago, and what began a month ago and never ended.
+
+        Transactions whose versions are watched stay: if another writer replaces such a version, they are told.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        now = datetime.now(UTC)
+        row, file, own = TransactionRow, LedgerFileRow, OwnCommitRow
+        is_open = exists().where(
+            row.table_id == file.table_id, row.id == file.transaction_id, row.state.in_(_UNFINISHED)
+        )
+        is_watched = exists().where(own.table_id == row.table_id, own.version == row.version)
+        with self._database.write() as session:
+            session.execute(
+                delete(file).where(
+                    or_(
+                        and_(file.created_at < now - self._kept, ~is_open),
+                        file.created_at < now - _KEPT_UNFINISHED,
+                    )
+                )
+            )
+            session.execute(
+                delete(row).where(
+                    or_(
+                        and_(row.created_at < now - self._kept, row.state.not_in(_UNFINISHED), ~is_watched),
+                        and_(row.created_at < now - _KEPT_UNFINISHED, row.state.in_(_UNFINISHED)),
+                    )
+                )
+            )
 
 
 def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, Any]:

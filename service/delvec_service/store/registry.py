@@ -25,10 +25,12 @@ from delvec_service.store.models import (
     EventRow,
     HealthSampleRow,
     IcebergConversionRow,
+    LedgerFileRow,
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
     MaintenanceTaskRow,
     TableRow,
+    TransactionRow,
 )
 
 __all__ = ["Registry", "TableRecord", "not_found"]
@@ -315,7 +317,7 @@ class Registry:
         )
 
     def remove(self, identifier: str) -> None:
-        """Unregister a table, delete its settings and counts; its files and maintenance runs stay.
+        """Unregister a table, delete its settings, counts and ledger; its files and maintenance runs stay.
 
         Another table at its location has the same id, and must not get its policies. Policies of other catalogs stay;
         data stored by id alone is deleted with the last catalog that has the table.
@@ -336,8 +338,10 @@ class Registry:
                     EventMarkRow,
                     EventRow,
                     IcebergConversionRow,
+                    LedgerFileRow,
                     MaintenanceLeaseRow,
                     MaintenanceTaskRow,
+                    TransactionRow,
                 ):
                     session.execute(delete(row).where(row.table_id == identifier))
                 forget_grants(session, identifier)

@@ -6,13 +6,14 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import select, text, update
 from tests.support.schema_template import drop_schema
 
 from delvec_errors import (
@@ -24,8 +25,9 @@ from delvec_errors import (
 )
 from delvec_kernel.locations import table_id
 from delvec_service.store.database import Database, _run_alembic, migrations_directory
-from delvec_service.store.ledger import Ledger, LedgerFile
-from delvec_service.store.models import FIRST_REVISION, REVISION, Base
+from delvec_service.store.ledger import Ending, Ledger, LedgerFile
+from delvec_service.store.models import FIRST_REVISION, REVISION, Base, LedgerFileRow, TransactionRow
+from delvec_service.store.own_commits import OwnCommit
 from delvec_service.store.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("alembic")
@@ -331,6 +333,69 @@ def test_committed_files_stay_committed(database):
     ledger.close("t", "x", "WRITE", "failed")
 
     assert ledger.transaction("t", "x").version == 3
+
+
+def test_what_ended_long_ago_is_deleted_but_not_what_may_still_be_asked_for(database):
+    ledger, day = Ledger(database), timedelta(days=1)
+    ledger.close("t", "first", "DELETE", "nothing-to-do")
+
+    def transact(transaction, table="t", *, outcome=None, version=None, own=None):
+        ledger.announce(table, transaction, "DELETE", [f"{transaction}.bin"], "deletion-vector")
+        if outcome is not None:
+            ending = Ending(transaction, "DELETE", outcome, version, [f"{transaction}.bin"])
+            ledger.close_all(table, [ending], own)
+
+    def left(table="t"):
+        ids = [name for name in names if ledger.transaction(table, name) is not None]
+        return ids, [file.transaction_id for file in ledger.files(table)]
+
+    def age(by):
+        with database.write() as session:
+            for row in (TransactionRow, LedgerFileRow):
+                for key, at in session.execute(select(row.__table__.primary_key.columns[1], row.created_at)):
+                    session.execute(
+                        update(row)
+                        .where(row.__table__.primary_key.columns[1] == key)
+                        .values(created_at=at - by)
+                    )
+
+    names = ["a", "b", "c", "d", "e"]
+    transact("a", outcome="committed", version=3)
+    transact("b", outcome="conflict")
+    transact("c")
+    transact("d", outcome="unknown")
+    transact("e", outcome="committed", version=4, own=OwnCommit(4, "e", 100, "m"))
+    ledger.announce("t", "a", "DELETE", ["lost-attempt.bin"], "deletion-vector")
+    age(day / 2)
+    ledger.sweep()
+    assert left() == (names, ["a", "b", "c", "d", "e", "a"])
+
+    age(day)
+    transact("f", outcome="committed", version=5)
+    names.append("f")
+    Ledger(database, seconds=3 * 86400).sweep()
+    assert left()[0] == names
+    ledger.sweep()
+    assert left() == (["c", "d", "e", "f"], ["c", "d", "f"])  # version 4 is watched
+
+    age(30 * day)
+    ledger = Ledger(database)
+    transact("new")
+    names.append("new")
+    transact("done", outcome="nothing-to-do")  # the first ending that a process records deletes old rows, too
+    assert left() == (["e", "new"], ["done", "new"])
+
+
+def test_a_table_that_is_unregistered_takes_its_ledger_along(database):
+    registry, ledger = Registry(database), Ledger(database)
+    records = [registry.add(f"file:///{name}", name, name)[0] for name in ("one", "two")]
+    for record in records:
+        ledger.announce(record.id, "x", "DELETE", ["a.bin"], "deletion-vector")
+
+    registry.remove(records[0].id)
+
+    assert [ledger.transaction(record.id, "x") is None for record in records] == [True, False]
+    assert [len(ledger.files(record.id)) for record in records] == [0, 1]
 
 
 def test_many_writers_wait_for_each_other(database):
