@@ -8,12 +8,26 @@ Tested in `tests/integration/contract/test_sql_store.py`.
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, cast
 
-from sqlalchemy import Table, and_, bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
+from delvec_errors import ServiceUnavailable
 from delvec_service.store import own_commits
 from delvec_service.store.database import Database, Upsert
 from delvec_service.store.models import LedgerFileRow, OwnCommitRow, TransactionRow
@@ -27,6 +41,7 @@ _UNFINISHED: Final = ("open", "unknown")
 _KEPT: Final = timedelta(hours=24)
 _KEPT_UNFINISHED: Final = timedelta(days=30)
 _SWEEP_SECONDS: Final = 600.0
+_SWEPT_AT_ONCE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +171,10 @@ class Ledger:
             if is_due:
                 self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         if is_due:
-            self.sweep()
+            with suppress(
+                ServiceUnavailable
+            ):  # the transactions are recorded, and the next sweep does the rest
+                self.sweep()
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
         """Return what is recorded of a transaction."""
@@ -207,23 +225,31 @@ class Ledger:
             row.table_id == file.table_id, row.id == file.transaction_id, row.state.in_(_UNFINISHED)
         )
         is_watched = exists().where(own.table_id == row.table_id, own.version == row.version)
-        with self._database.write() as session:
-            session.execute(
-                delete(file).where(
-                    or_(
-                        and_(file.created_at < now - self._kept, ~is_open),
-                        file.created_at < now - _KEPT_UNFINISHED,
-                    )
-                )
-            )
-            session.execute(
-                delete(row).where(
-                    or_(
-                        and_(row.created_at < now - self._kept, row.state.not_in(_UNFINISHED), ~is_watched),
-                        and_(row.created_at < now - _KEPT_UNFINISHED, row.state.in_(_UNFINISHED)),
-                    )
-                )
-            )
+        self._delete(
+            file,
+            or_(
+                and_(file.created_at < now - self._kept, ~is_open),
+                file.created_at < now - _KEPT_UNFINISHED,
+            ),
+        )
+        self._delete(
+            row,
+            or_(
+                and_(row.created_at < now - self._kept, row.state.not_in(_UNFINISHED), ~is_watched),
+                and_(row.created_at < now - _KEPT_UNFINISHED, row.state.in_(_UNFINISHED)),
+            ),
+        )
+
+    def _delete(self, kind: type[TransactionRow | LedgerFileRow], condition: ColumnElement[bool]) -> None:
+        """Delete rows, a few thousand at once: a transaction that deletes millions would stop all commits."""
+        keys = list(cast(Table, kind.__table__).primary_key)
+        some = select(*keys).where(condition).limit(_SWEPT_AT_ONCE)
+        deletion = delete(kind).where(tuple_(*keys).in_(some)).returning(*keys)
+        while True:
+            with self._database.write() as session:
+                number = len(session.execute(deletion).all())
+            if number < _SWEPT_AT_ONCE:
+                return
 
 
 def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0018"
+REVISION: Final = "0019"
 """The newest migration; the database is migrated only if it is behind this."""
 FIRST_REVISION: Final = "0015"
 """The first migration: no other leads up from an older schema, which only development versions made."""
@@ -177,6 +177,7 @@ class TransactionRow(Base):
     """A transaction that has begun, and its outcome if known."""
 
     __tablename__ = "transactions"
+    __table_args__ = (Index("transactions_by_age", "created_at"),)
 
     table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
     id: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
@@ -190,7 +191,10 @@ class LedgerFileRow(Base):
     """A file that Delvec was about to write; recorded before its first byte."""
 
     __tablename__ = "ledger_files"
-    __table_args__ = (Index("ledger_files_by_transaction", "table_id", "transaction_id"),)
+    __table_args__ = (
+        Index("ledger_files_by_transaction", "table_id", "transaction_id"),
+        Index("ledger_files_by_age", "created_at"),
+    )
 
     table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
     path: Mapped[str] = mapped_column(_LongText(), primary_key=True)
