@@ -30,13 +30,13 @@ def running_command() -> object | None:
 @contextmanager
 def running(name: str) -> Iterator[None]:
     """Make the block a :func:`command`, and set its operation name, unless an outer command has set one."""
-    given = None if _running.get() != "READ" else _running.set(name)
+    token = None if _running.get() != "READ" else _running.set(name)
     try:
         with command():
             yield
     finally:
-        if given is not None:
-            _running.reset(given)
+        if token is not None:
+            _running.reset(token)
 
 
 def operation() -> str:

@@ -14,10 +14,12 @@ from sqlglot.dialects import DuckDB
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
+from delvec.sql.spark_values import name_results, write_values
 from delvec.sql.tokens import NOT_A_PATH, Cursor, TableName, invalid, is_path, parse_error
 from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
 from delvec_kernel.expressions.table_expressions import NAMED
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["DIALECTS", "QUERIES", "Query", "Total", "parse_query"]
 
@@ -68,11 +70,13 @@ class Query:
     Attributes:
         text: the original SQL.
         tree: the parsed query.
+        dialect: in which it is written.
         versions: pinned versions of tables without a version in the text, by name.
     """
 
     text: str
     tree: exp.Expr
+    dialect: str = "spark"
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def tables(self) -> Iterator[exp.Table]:
@@ -130,6 +134,7 @@ class Query:
         dialect: str,
         rename: Callable[[TableName, str | None], str],
         spelled: Callable[[str], str] | None = None,
+        schemas: Mapping[str, StructType] | None = None,
     ) -> str:
         """Return the query in another dialect, with other table names.
 
@@ -139,11 +144,24 @@ class Query:
                 affect the result, if known.
             spelled: returns a column's or field's name as its table spells it; called for names that are not ASCII, after
                 all tables were renamed. None if the engine compares all letters without case, as Spark does.
+            schemas: for DuckDB, the schemas of the tables by their new names, once all were renamed.
         """
-        copy = Query(self.text, self.tree.copy())
+        copy = Query(self.text, self.tree.copy(), self.dialect)
+        if dialect == "duckdb" and self.dialect == "spark":
+            name_results(copy.tree)
         if dialect == "duckdb":
             for hint in list(copy.tree.find_all(exp.Hint)):
                 hint.pop()  # it has none
+        self._rename(copy, rename)
+        if spelled is not None:
+            for part in copy.tree.find_all(exp.Identifier):
+                if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
+                    part.set("this", spelled(part.name))
+        if self.dialect == "spark" and schemas is not None:
+            copy = Query(self.text, write_values(copy.tree, schemas, self.text), self.dialect)
+        return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
+
+    def _rename(self, copy: "Query", rename: Callable[[TableName, str | None], str]) -> None:
         for table in list(copy.tables()):
             relation_name = table_name(self.text, table)
             name = rename(self._pinned(relation_name), _condition(copy.tree, table))
@@ -153,11 +171,6 @@ class Query:
             table.set("this", exp.to_identifier(name, quoted=True))
             if table.args.get("alias") is None:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(relation_name.last, quoted=True)))
-        if spelled is not None:
-            for part in copy.tree.find_all(exp.Identifier):
-                if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
-                    part.set("this", spelled(part.name))
-        return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
 
 
 def parse_query(text: str, dialect: str) -> Query:
@@ -189,7 +202,7 @@ def parse_query(text: str, dialect: str) -> Query:
             )
         if isinstance(node, exp.Table) and node.find_ancestor(exp.Hint) is None:
             table_name(text, node)
-    return Query(text, tree)
+    return Query(text, tree, dialect)
 
 
 def _is_source(node: exp.Expr) -> bool:

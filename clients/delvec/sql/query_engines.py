@@ -67,7 +67,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         StorageError: storage did not respond.
     """
     asked = query.totals()
-    known = None if asked is None else _totals(lake, *asked)
+    known = None if asked is None else _totals(lake, *asked, query.dialect)
     if known is not None:
         return known
     shields_text = mentions_null(query.text)
@@ -77,6 +77,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         scans: list[Scan] = []
         changes: list[pa.Table] = []
         services: list[TableService] = []
+        schemas: dict[str, StructType] = {}
 
         def view(table: TableName, condition: str | None) -> str:
             source = lake.table(table.name)
@@ -89,13 +90,14 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
             scans.append(scan)
             services.append(source._service)  # noqa: SLF001 - of this package
             name = f"{INTERNAL('view')}_{len(scans)}"
+            schemas[name] = scan.schema
             with reporting(services[-1], scan.table_id):
                 rows = relation(scan, None, database, shields_text=shields_text, tells_size=joins)
                 rows.create_view(name)
             return name
 
         try:
-            text = query.on("duckdb", view, lambda name: _spelled(name, scans))
+            text = query.on("duckdb", view, lambda name: _spelled(name, scans), schemas)
             _lock(database, scans)
             with interruptible():
                 return database.sql(text).to_arrow_table()
@@ -126,9 +128,9 @@ def _spelled(name: str, scans: Sequence[Scan]) -> str:
     return name
 
 
-def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table | None:
+def _totals(lake: Catalog, name: TableName, totals: Sequence[Total], dialect: str) -> pa.Table | None:
     """Answer aggregates from the log, as one row; None if the range of a column requires reading data files."""
-    names = [each.alias or _default_name(each) for each in totals]
+    names = [each.alias or _default_name(each, dialect) for each in totals]
     if len({each.lower() for each in names}) < len(names):
         return None
     table = lake.table(name.name)
@@ -158,11 +160,11 @@ def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table
     return pa.Table.from_arrays(values, names)
 
 
-def _default_name(total: Total) -> str:
-    """Return DuckDB's default name of an aggregate in the result."""
+def _default_name(total: Total, dialect: str) -> str:
+    """Return the name of an aggregate in the result: Spark's, or for queries in its dialect DuckDB's."""
     if total.column is None:
-        return "count_star()"
-    is_keyword = duckdb.tokenize(total.column)[0][1] == duckdb.token_type.keyword
+        return "count(1)" if dialect == "spark" else "count_star()"
+    is_keyword = dialect != "spark" and duckdb.tokenize(total.column)[0][1] == duckdb.token_type.keyword
     return f'{total.kind}("{total.column}")' if is_keyword else f"{total.kind}({total.column})"
 
 

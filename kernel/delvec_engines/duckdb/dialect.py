@@ -21,7 +21,7 @@ from delvec_kernel.expressions.functions import Parameter, function_of
 from delvec_kernel.expressions.predicate import Predicate, limited_nesting
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["expression_sql", "filter_sql", "predicate_sql", "to_duckdb"]
+__all__ = ["TRANSLATED", "expression_sql", "filter_sql", "predicate_sql", "to_duckdb"]
 
 _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "=",
@@ -435,6 +435,11 @@ class _Writer(Operands):
         if node.name.lower() == "regexp" and len(node.expressions) == 2:  # noqa: PLR2004 - value and pattern
             return self._regex(*node.expressions)
         return self._call(node)
+
+
+_KINDS: Final = frozenset({*_OPERATORS, exp.Dot, *_Writer(StructType(()), {}, "", ())._writers})  # noqa: SLF001 - of this module
+TRANSLATED: Final = _KINDS - {exp.Anonymous}
+"""The kinds of expressions that may be translated, other than calls of the table of functions."""
 
 
 def _is_pattern(pattern: str, escape: str) -> bool:

@@ -26,7 +26,7 @@ def test_a_query_can_read_only_its_tables(lake, tmp_path, s3_location, monkeypat
 
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    monkeypatch.setattr(queries.Query, "on", lambda _, __, view, ___: _reading(secret, view))
+    monkeypatch.setattr(queries.Query, "on", lambda _, __, view, *___: _reading(secret, view))
     with pytest.raises(InvalidStatement, match="Cannot access file"):
         lake.sql("SELECT * FROM far")
 

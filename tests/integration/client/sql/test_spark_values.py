@@ -1,0 +1,64 @@
+"""Queries in Spark's SQL on DuckDB: what is refused, and what is left as it is; values are compared with Spark's elsewhere.
+
+See `tests/integration/engines/test_spark_values.py`.
+"""
+
+import pytest
+
+from delvec_errors import InvalidStatement
+
+
+@pytest.fixture
+def numbers(lake, tmp_path):
+    table = lake.create_table(tmp_path / "numbers", "id long, x double", name="numbers")
+    table.append([{"id": 1, "x": 2.7}, {"id": 2, "x": 2.2}, {"id": 3, "x": 1.6}])
+    return table
+
+
+def ids(lake, text, **options):
+    return sorted(lake.sql(text, **options)["id"].to_pylist())
+
+
+def test_a_condition_selects_the_rows_that_a_delete_removes(lake, numbers):
+    condition = "CAST(x AS INT) = 2"
+    assert ids(lake, f"SELECT id FROM numbers WHERE {condition}") == [1, 2]
+    lake.sql(f"DELETE FROM numbers WHERE {condition}")
+    assert ids(lake, "SELECT id FROM numbers") == [3]
+
+
+def test_statements_store_the_values_of_their_queries(lake, numbers, tmp_path):
+    lake.sql(
+        f"CREATE TABLE delta.`{tmp_path}/made` AS SELECT id, CAST(x AS INT) AS c, sum(id) OVER () AS s FROM numbers"
+    )
+    lake.sql(
+        "MERGE INTO numbers t USING (SELECT id, CAST(x AS INT) AS c FROM numbers) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET x = s.c"
+    )
+    assert sorted(lake.sql(f"SELECT c FROM delta.`{tmp_path}/made`")["c"].to_pylist()) == [1, 2, 2]
+    assert sorted(lake.sql("SELECT x FROM numbers")["x"].to_pylist()) == [1.0, 2.0, 2.0]
+
+
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("id / 0", "division by zero"),
+        ("id % (id - id)", "division by zero"),
+        ("CAST('2.7' AS INT)", "not a whole number"),
+        ("hash(id)", "hash.. has other results in DuckDB"),
+    ],
+)
+def test_values_that_spark_refuses_or_duckdb_has_otherwise(lake, value, reason):
+    with pytest.raises(InvalidStatement, match=reason):
+        lake.sql(f"SELECT {value} AS v FROM numbers")
+
+
+@pytest.mark.usefixtures("numbers")
+def test_queries_in_duckdbs_dialect_have_its_values(lake):
+    assert ids(lake, "SELECT id FROM numbers WHERE CAST(x AS INT) = 2", dialect="duckdb") == [2, 3]
+    assert lake.sql("SELECT count(*) FROM numbers", dialect="duckdb").column_names == ["count_star()"]
+
+
+@pytest.mark.usefixtures("numbers")
+def test_long_conditions(lake):
+    anything = " OR ".join(f"id = {number}" for number in range(1500))
+    assert ids(lake, f"SELECT id FROM numbers WHERE {anything}") == [1, 2, 3]
