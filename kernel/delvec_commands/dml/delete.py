@@ -212,7 +212,8 @@ def _transaction(
         operation_parameters=parameters,
         user_metadata=user_metadata,
     )
-    transaction.mark_read(whole_table=table.source_version is not None)
+    if table.source_version is not None:
+        transaction.mark_read(whole_table=True)
     return transaction
 
 

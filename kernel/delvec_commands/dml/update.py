@@ -58,7 +58,8 @@ def update(
         },
         user_metadata=user_metadata,
     )
-    transaction.mark_read(whole_table=table.source_version is not None)
+    if table.source_version is not None:
+        transaction.mark_read(whole_table=True)
     copied = row_command.take_over(transaction, table, scan, changed, target)
     clock.rewritten()
     if transaction.is_empty:

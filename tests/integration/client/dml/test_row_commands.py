@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 import delvec
 from delvec_commands.dml import merge as merge_command
 from delvec_commands.dml import row_command
+from delvec_service.commits import fault_points
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 
@@ -414,3 +417,34 @@ def test_the_history_of_an_update_has_its_condition_as_it_was_written(make):
 
     assert with_condition == {"predicate": """["(name <> 'Zoë')"]"""}
     assert without == {"predicate": "[]"}
+
+
+# --- rows that others change meanwhile --------------------------------------------------------------------------
+
+
+def test_deletes_of_many_threads_share_versions(make):
+    table = make(rows(*range(96)), enableDeletionVectors="true")
+
+    def slowly():
+        time.sleep(0.1)
+
+    with fault_points.armed(before_put=slowly), ThreadPoolExecutor(16) as pool:
+        deleted = list(pool.map(lambda number: table.delete(f"id = {number}"), range(64)))
+    assert [metrics["numDeletedRows"] for metrics in deleted] == [1] * 64
+    assert table.count() == 32
+    assert len({metrics.version for metrics in deleted}) < 40
+    assert sum(len(entry.get("members") or ()) for entry in table.history()) > 32
+
+
+def test_an_update_of_all_rows_sees_rows_that_are_appended_meanwhile(make, lake, monkeypatch):
+    table = make(rows(1, 2), enableDeletionVectors="true")
+    other, change_rows = lake.table(table.location), table.engine.change_rows
+
+    def overtaken(scan, change, target):
+        monkeypatch.setattr(table.engine, "change_rows", change_rows)
+        other.append(rows(3))
+        return change_rows(scan, change, target)
+
+    monkeypatch.setattr(table.engine, "change_rows", overtaken)
+    assert table.update({"n": "0"}).retries == 1
+    assert content(table, "id", "n") == [(1, 0), (2, 0), (3, 0)]
