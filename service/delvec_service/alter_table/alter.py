@@ -23,7 +23,7 @@ from delvec_service.commits.idempotency import request_hash
 from delvec_service.commits.metadata_changes import alteration_of
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.scans.plan import plan
-from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -81,6 +81,7 @@ def alter(
         VersionFromFuture: the verified version does not exist yet.
         IdempotencyKeyReused: another request was committed under that transaction id.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
+        StorageError: the database lost what the snapshot needs in every attempt; nothing was committed.
     """
     hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
     preparation = TablePreparation(table, loader, commits, log_maintenance)
@@ -113,7 +114,12 @@ def alter(
         result = committed
         if request.verified_version is not None:
             return committed  # the client has to verify the rows of the newest version first
-    assert result is not None  # noqa: S101 - every attempt that goes on has one
+    return _last_conflict(table, result)
+
+
+def _last_conflict(table: OpenTable, result: AlterResult | None) -> AlterResult:
+    if result is None:
+        raise keeps_losing(table.name)
     return result
 
 

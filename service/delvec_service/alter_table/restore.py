@@ -22,7 +22,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.scans.vacuumed_versions import Use, check_complete
-from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.open_table import OpenTable
@@ -98,6 +98,7 @@ def restore(
         IdempotencyKeyReused: another request was committed under that transaction id.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
         ServiceUnavailable: the database does not answer, so a VACUUM in another process cannot be held back.
+        StorageError: the database lost what the snapshots need in every attempt; nothing was committed.
     """
     hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
     result: CommitResult | None = None
@@ -133,6 +134,8 @@ def restore(
             result = commits.commit(table, _changes(restore_plan, latest, request, transaction_id, hashed))
             if isinstance(result, Committed):
                 return Restored(result, target.version)
+    if result is None:
+        raise keeps_losing(table.name)
     assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something
     return result
 

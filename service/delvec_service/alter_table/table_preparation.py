@@ -41,7 +41,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.commit import CommitResult, Commits
 from delvec_service.commits.metadata_changes import alteration_of, draft_of
 from delvec_service.maintenance.log_maintenance import LogMaintenance
-from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.open_table import OpenTable
@@ -208,6 +208,7 @@ class TablePreparation:
                 return
             if number == _ATTEMPTS - 1:
                 raise result.error(self._table.name)
+        raise keeps_losing(self._table.name)
 
     def _readd_files(self, operation: str, *, have: bool) -> None:
         """Re-add files that have, or lack, row ids until none is left; the commit assigns or removes the ids.

@@ -49,7 +49,7 @@ from delvec_service.commits.transaction_records import (
     record_name,
 )
 from delvec_service.logs import bind_log_context, log_context, logger
-from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
@@ -296,9 +296,7 @@ class MultiTableCommits:
                 continue
             break
         else:
-            raise StorageError(
-                f"The database loses what it has of table '{table.name}' all the time; try again."
-            )
+            raise keeps_losing(table.name)
         if pending.error is not None:
             raise pending.error
         if isinstance(pending.result, Conflict):

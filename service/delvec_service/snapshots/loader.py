@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from cachetools import LRUCache
 
-from delvec_errors import BadRequest, CorruptLog, MissingLogFile, VersionNotFound
+from delvec_errors import BadRequest, CorruptLog, MissingLogFile, StorageError, VersionNotFound
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
@@ -32,7 +32,7 @@ from delvec_service.store.snapshot_state import LogFileId
 from delvec_service.store.snapshots import SnapshotStore
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
-__all__ = ["SnapshotLoader"]
+__all__ = ["SnapshotLoader", "keeps_losing"]
 
 _BUDGET: Final = 512 * 1024 * 1024
 _STORE_BUDGET: Final = 4 * 1024 * 1024 * 1024
@@ -207,6 +207,14 @@ class _Table:
         # Versions share most of their data, and segments grow and shrink as they are used and saved.
         shared = {segment for held in self.versions for segment in held.snapshot.live.segments}
         self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
+
+
+def keeps_losing(table: str) -> StorageError:
+    """Return the error for work whose every attempt met :class:`SegmentsLost`."""
+    return StorageError(
+        f"The database keeps losing its cached data for table '{table}'; nothing was committed. Try again.",
+        table=table,
+    )
 
 
 class SnapshotLoader:

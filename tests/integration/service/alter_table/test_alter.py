@@ -6,6 +6,11 @@ import uuid
 
 import pytest
 
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_service.alter_table import alter as alter_module
+from delvec_service.alter_table import restore as restore_module
+from delvec_service.alter_table import table_preparation
+
 
 def alter(table, *changes, **request):
     headers = request.pop("headers", {})
@@ -301,3 +306,26 @@ def test_a_table_that_delvec_does_not_write_is_not_changed(table, error):
 
     assert answer.status_code == 422
     assert error(answer)["details"]["features"] == ["somethingNew"]
+
+
+@pytest.mark.parametrize("place", ["alter", "restore", "table_preparation"])
+def test_a_database_that_keeps_losing_what_it_caches_is_an_error_to_try_again(
+    table, error, monkeypatch, place
+):
+    def losing(*_):
+        raise SegmentsLost
+
+    assert alter(table, put(appendOnly="false")).status_code == 200
+    if place == "restore":
+        monkeypatch.setattr(restore_module, "restoration", losing)
+        answer = table.client.post(f"{table.url}/restore", json={"version": 0})
+    elif place == "alter":
+        monkeypatch.setattr(alter_module, "alteration_of", losing)
+        answer = alter(table, add("age"))
+    else:
+        monkeypatch.setattr(table_preparation, "alteration_of", losing)
+        answer = alter(table, put(enableRowTracking="true"))
+    assert answer.status_code == 502
+    assert error(answer)["retryable"]
+    assert "keeps losing its cached data" in error(answer)["message"]
+    assert table.version() == 1
