@@ -54,7 +54,7 @@ from delvec_service.commits import allocation
 from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.commit_result import Rebased
-from delvec_service.commits.idempotency import is_final, request_hash
+from delvec_service.commits.idempotency import commit_hash, is_final, request_hash
 from delvec_service.commits.multi_table import Participant
 from delvec_service.commits.outcomes import Outcome
 from delvec_service.logs import bind_log_context
@@ -292,7 +292,7 @@ def commit(
     if key is None:
         changes = changes_of(asked, str(uuid.uuid4()), table)
         return _commit_answer(service, table, changes, service.commits.commit(table, changes)), False
-    hashed = request_hash("commit", table.record.id, parsed)
+    hashed = commit_hash(table.record.id, parsed)
     stored_answer = service.answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer

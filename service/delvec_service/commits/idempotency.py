@@ -26,9 +26,10 @@ from delvec_errors import (
 from delvec_service.logs import logger
 from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, StoredAnswer, Taken
 
-__all__ = ["Answers", "is_final", "key_reused", "request_hash"]
+__all__ = ["Answers", "commit_hash", "is_final", "key_reused", "request_hash"]
 
 _SWEEP_SECONDS: Final = 600
+_HALF: Final = 16
 _PASSING: Final = (
     Unauthorized,
     LocationNotAllowed,
@@ -51,6 +52,15 @@ def request_hash(*parts: Any) -> str:
     """Return a hash of JSON values that is independent of field order and white space."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def commit_hash(table_id: str, request: Any) -> str:
+    """Return the hash of a commit's request; its first half is the table's, by which a stored answer shows whose it is."""
+    return _table_half(table_id) + request_hash("commit", table_id, request)[_HALF:]
+
+
+def _table_half(table_id: str) -> str:
+    return request_hash("commit", table_id)[:_HALF]
 
 
 def is_final(error: DelvecError) -> bool:
@@ -90,23 +100,20 @@ class Answers:
             _same(key, hashed, stored_answer.request_hash)
         return stored_answer
 
-    def of_commit(self, key: str, table: str) -> StoredAnswer | None:
-        """Return the answer to a commit with this key, whatever the rest of its request was."""
+    def of_commit(self, key: str, table: str, table_id: str) -> StoredAnswer | None:
+        """Return the answer to a commit to a table with this key, whatever the rest of its request was."""
         try:
             stored_answer = self._store.find(key)
         except ServiceUnavailable:
             return None
-        if stored_answer is None:
-            return None
+        if stored_answer is None or stored_answer.request_hash.startswith(_table_half(table_id)):
+            return stored_answer
         try:
             body = json.loads(stored_answer.body)
         except ValueError:
             return None
-        # The key may belong to another request.
-        ours = (
-            body.get("transaction-id") == key
-            or body.get("error", {}).get("details", {}).get("table") == table
-        )
+        # The key may belong to another request, or to a commit to a table that the caller may not read.
+        ours = body.get("error", {}).get("details", {}).get("table") == table
         return stored_answer if ours else None
 
     def claim(self, key: str, hashed: str) -> Claim | StoredAnswer | Taken:

@@ -83,7 +83,7 @@ class Outcomes:
                 return Outcome(done, None, (version, newest))
             if version + 1 == searched:
                 searched = version
-        return Outcome(None, self._answers.of_commit(key, table.name), (searched, newest))
+        return Outcome(None, self._answers.of_commit(key, table.name, table.record.id), (searched, newest))
 
     def _entries(self, table: OpenTable, key: str, first: int, newest: int) -> Iterator[Entry]:
         """Yield the versions to search: the one that the ledger knows first, then all of them, newest first."""

@@ -396,6 +396,18 @@ def test_that_there_was_nothing_to_do_is_an_outcome(filled):
     assert (found["result"], found["commit"]) == ("nothing-to-do", done)
 
 
+def test_an_outcome_of_another_table_is_unknown(filled):
+    """Whoever knows a key must not learn what became of a commit to a table that it may not read."""
+    one_row(filled)
+    one_row(filled, predicate=None, headers=named("k"))
+    other = dataclasses.replace(filled, name="other", folder=filled.folder.with_name("other"))
+    created = other.client.post("/v1/tables", json=creation(other.folder, name="other"))
+    assert created.status_code == 201, created.text
+
+    assert ask(other, "k")["result"] == "unknown"
+    assert ask(filled, "k")["result"] == "nothing-to-do"
+
+
 def test_a_refusal_is_an_outcome(filled, error):
     refused = error(filled.delete({"nowhere.parquet": [1]}, headers=named("k")))
 
