@@ -226,7 +226,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     reservations = Reservations(loader, commits.log, records, patience=settings.transaction_seconds)
     multi_table = MultiTableCommits(loader, commits, records, reservations, attempts=settings.commit_attempts)
     ratification = Ratification(
-        loader, commits.log, commits.vectors, commits.race, post_commit, observer=observer
+        loader, commits.log, commits.vectors, commits.validator, post_commit, observer=observer
     )
     return Service(
         settings=settings,

@@ -46,7 +46,7 @@ class Commits:
         log: the latest commits, read once for all callers.
         vectors: deletion vectors of live files, likewise.
         loop: what creates versions.
-        race: checks transactions against the log.
+        validator: checks transactions against the log.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Commits:
         max_file_age_seconds: float = 3600,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        self._own_commits = overwrite_watch
+        self._overwrite_watch = overwrite_watch
         self.post_commit = post_commit
         self._observer = observer
         self._loader = loader
         self.vectors = DeletionVectorCache()
         self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
-        self.race = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
+        self.validator = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
         self.loop = CommitLoop(
             loader,
             self.log,
-            self.race,
+            self.validator,
             ledger,
             self.vectors,
             attempts=attempts,
@@ -106,7 +106,7 @@ class Commits:
             self.post_commit.observe(table, member)
         if isinstance(member.error, FileNotInSnapshot):
             # It may have read a commit that has since been replaced.
-            gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
+            gone = self._overwrite_watch.explain(table.objects, table.name, changes.read_version)
             raise gone or member.error
         return member.answer()
 
@@ -124,7 +124,9 @@ class Commits:
         is_alone = len(members) == 1
         try:
             # A client that chooses keys may use one twice.
-            self.race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
+            self.validator.find_earlier(
+                table, [one for one in members if one.changes.request_hash is not None]
+            )
             members = [member for member in members if not member.is_done]
             if not members:
                 return

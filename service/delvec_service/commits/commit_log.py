@@ -28,7 +28,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
+__all__ = ["AmbiguousPutError", "CommitLog", "Entry", "check_size"]
 
 _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
@@ -97,6 +97,20 @@ class Entry:
 
 def _weight(entry: Entry) -> int:
     return max(_OVERHEAD, len(entry.commit.actions))
+
+
+def check_size(table: OpenTable, data: bytes) -> None:
+    """Check that readers accept a commit.
+
+    Raises:
+        RequestTooLarge: it is too large.
+    """
+    if len(data) > table.objects.max_commit_bytes:
+        raise RequestTooLarge(
+            f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the limit is "
+            f"{table.objects.max_commit_bytes}. Commit in several parts, or raise DELVEC_MAX_COMMIT_BYTES.",
+            table=table.name,
+        )
 
 
 class CommitLog:
@@ -198,12 +212,7 @@ class CommitLog:
             RequestTooLarge: readers reject an entry that large.
             StorageError: storage failed, and no entry was created.
         """
-        if len(data) > table.objects.max_commit_bytes:
-            raise RequestTooLarge(
-                f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the limit is "
-                f"{table.objects.max_commit_bytes}. Commit in several parts, or raise DELVEC_MAX_COMMIT_BYTES.",
-                table=table.name,
-            )
+        check_size(table, data)
         if not self._loader.is_unchanged(table.objects, version - 1):
             return False  # another program was still writing it
         return self._may_follow(table, version - 1) and self.publish(table.objects, version, data)

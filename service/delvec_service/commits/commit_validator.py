@@ -73,7 +73,7 @@ class CommitValidator:
         self._loader = loader
         self._log = log
         self._ledger = ledger
-        self._own_commits = overwrite_watch
+        self._overwrite_watch = overwrite_watch
         self._vectors = vectors
         self._row_maps = RowMapCache()
         self._marks = VersionMarks(loader)
@@ -106,7 +106,7 @@ class CommitValidator:
         Raises:
             StorageError: storage did not answer for a long time.
         """
-        versions = {one.key: self._own_commits.version_of(table.location, one.key) for one in members}
+        versions = {one.key: self._overwrite_watch.version_of(table.location, one.key) for one in members}
         unknown = [key for key, version in versions.items() if version is None]
         if unknown:
             with suppress(ServiceUnavailable):
@@ -146,9 +146,9 @@ class CommitValidator:
             )
         if self._find(table, member, snapshot) or _is_applied(member, snapshot):
             return None
-        if self._is_earlier(table, member, self._own_commits.version_of(table.location, member.key)):
+        if self._is_earlier(table, member, self._overwrite_watch.version_of(table.location, member.key)):
             return None
-        self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
+        self._overwrite_watch.check(table.objects, table.name, member.key, snapshot.version)
         self._check_read(table, changes, marks.get(changes.read_version))
         if member.ours is None and changes.written_vectors:
             # Only now: files that are already committed may have been removed from storage since.
@@ -180,7 +180,7 @@ class CommitValidator:
         if changes.read_mark is None or mark is None or is_same(changes.read_mark, mark):
             return
         error = self._marks.replaced(table, changes.read_version, mark)
-        raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
+        raise self._overwrite_watch.explain(table.objects, table.name, changes.read_version) or error
 
     def _find(self, table: OpenTable, member: PendingCommit, snapshot: Snapshot) -> bool:
         """Search for the member in the versions since; return whether that answers it."""

@@ -21,7 +21,6 @@ from delvec_errors import (
     CommitOutcomeUnknown,
     ConcurrentWrite,
     DelvecError,
-    RequestTooLarge,
     StorageError,
     UnsupportedOperation,
 )
@@ -36,6 +35,7 @@ from delvec_kernel.transaction.reservations import Reservation
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
+from delvec_service.commits.commit_log import check_size
 from delvec_service.commits.commit_loop import Run
 from delvec_service.commits.commit_result import AlreadyApplied, Committed, NothingToDo
 from delvec_service.commits.idempotency import key_reused
@@ -322,12 +322,7 @@ class MultiTableCommits:
             fault_points.reach("before-staging")
             member.actions = reserving.with_group(member.actions, attempt.reservation.transaction_id, group)
             member.data = serialize_commit(member.actions)
-            if len(member.data) > table.objects.max_commit_bytes:
-                raise RequestTooLarge(
-                    f"The commit to table '{table.name}' has {len(member.data)} bytes as JSON, and the limit is "
-                    f"{table.objects.max_commit_bytes}. Commit in several parts, or raise DELVEC_MAX_COMMIT_BYTES.",
-                    table=table.name,
-                )
+            check_size(table, member.data)
             name = f"{version:020}.{uuid.uuid4()}.json"
             table.objects.put_if_absent(f"{STAGED}/{name}", member.data)
             digest = hashlib.sha256(member.data).hexdigest()

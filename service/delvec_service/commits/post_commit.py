@@ -58,7 +58,7 @@ class PostCommit:
     ) -> None:
         self._loader = loader
         self._ledger = ledger
-        self._own_commits = overwrite_watch
+        self._overwrite_watch = overwrite_watch
         self._log_maintenance = log_maintenance
         self._manifests = manifests
         self._health = health
@@ -74,7 +74,7 @@ class PostCommit:
                 for member in run.members
                 if isinstance(member.result, Committed) and member.result.version == run.version
             ]
-            self._own_commits.committed(table.objects, table.name, run.own, keys)
+            self._overwrite_watch.committed(table.objects, table.name, run.own, keys)
         for member in run.members:
             self._count(table, member)
         self._close(run)

@@ -76,7 +76,7 @@ class Ratification:
         loader: reads snapshots.
         log: creates versions.
         vectors: caches those of live files, for all commits.
-        race: knows earlier transactions by their keys.
+        validator: knows earlier transactions by their keys.
         post_commit: does what follows a commit.
         observer: notified of lost races.
     """
@@ -86,14 +86,14 @@ class Ratification:
         loader: SnapshotLoader,
         log: CommitLog,
         vectors: DeletionVectorCache,
-        race: CommitValidator,
+        validator: CommitValidator,
         post_commit: PostCommit,
         *,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._loader = loader
         self._log = log
-        self._race = race
+        self._validator = validator
         self._post_commit = post_commit
         self._observer = observer
         self._vectors = vectors
@@ -184,7 +184,7 @@ class Ratification:
     ) -> PendingCommit:
         changes = staged_commit.check(commit, snapshot, table.name, staged.timestamp)
         member = PendingCommit(changes, log_context().get("principal"))
-        self._race.find_earlier(table, [member])
+        self._validator.find_earlier(table, [member])
         if isinstance(member.result, Committed):
             raise InvalidCommit(
                 f"The staged commit '{staged.name}' of table '{table.name}' has the txnId {commit.key}, which version "
