@@ -35,6 +35,18 @@ _FRESH_SECONDS: Final = 300.0
 _AGAIN_SECONDS: Final = 10.0
 """Minimum time between two fetches of the keys, however many tokens name unknown ones."""
 _TIMEOUT_SECONDS: Final = 5.0
+_MOST_WAITING: Final = 8
+"""How many tokens with unknown keys wait for a fetch: others need the authorizer's threads, too."""
+_FAILURES: Final = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    jwt.PyJWTError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+"""What a provider that does not answer as one can cause."""
 _LONGEST: Final = 1024 * 1024
 _VERIFIED_SECONDS: Final = 60.0
 _MOST_VERIFIED: Final = 10_000
@@ -72,14 +84,16 @@ class IdentityProvider:
     """Verifies tokens with the provider's keys; safe to share between threads.
 
     Keys are cached. They are fetched every five minutes and when a token names an unknown one, at most every ten
-    seconds. While the provider does not answer, the cached keys remain in use.
+    seconds, in a thread of its own. While the provider does not answer, the cached keys remain in use.
     """
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._tried = self._read = -float("inf")
+        self._tried = self._read = self._ended = -float("inf")
+        self._fetching: threading.Event | None = None
+        self._waiting = 0
         self._verified: dict[bytes, tuple[Principal, float]] = {}
 
     @staticmethod
@@ -152,7 +166,7 @@ class IdentityProvider:
         """
         try:
             return len(self._fetch())
-        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except _FAILURES as error:
             raise IdentityProviderUnavailable(
                 f"The keys of the identity provider '{self._settings.issuer}' cannot be fetched: "
                 f"{str(error)[:300] or type(error).__name__}.",
@@ -163,26 +177,61 @@ class IdentityProvider:
         with self._lock:
             now = time.monotonic()
             is_due = now - self._read >= _FRESH_SECONDS or identifier not in self._keys
-            if is_due and now - self._tried >= _AGAIN_SECONDS:
-                self._tried = now
-                try:
-                    self._keys = self._fetch()
-                except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
-                    logger.warning("keys of the identity provider not fetched", reason=type(error).__name__)
-                else:
-                    self._read = now
-            if self._read == -float("inf"):
-                raise IdentityProviderUnavailable(
-                    f"The keys of the identity provider '{self._settings.issuer}' cannot be fetched, so its tokens "
-                    "cannot be verified; try again.",
-                    issuer=self._settings.issuer,
-                )
-            found = self._keys.get(identifier)
-            if found is None and identifier is None and len(self._keys) == 1:
-                (found,) = self._keys.values()  # a single key needs no name
-        if found is None:
+            if self._fetching is None and is_due and now - self._tried >= _AGAIN_SECONDS:
+                self._tried, self._fetching = now, threading.Event()
+                threading.Thread(
+                    target=self._refresh, args=(self._fetching,), name="delvec-oidc", daemon=True
+                ).start()
+            fetching, key = self._fetching, self._find(identifier)
+            # After an idle time a known key may have been withdrawn long ago.
+            if fetching is None or (key is not None and now - self._ended < 2 * _FRESH_SECONDS):
+                return self._present(key)
+            if self._waiting >= _MOST_WAITING:
+                raise self._unavailable()
+            self._waiting += 1
+        has_ended = fetching.wait(3 * _TIMEOUT_SECONDS)
+        with self._lock:
+            self._waiting -= 1
+            key = self._find(identifier)
+            if key is None and not has_ended:
+                raise self._unavailable()
+            return self._present(key)
+
+    def _find(self, identifier: Any) -> jwt.PyJWK | None:
+        if identifier is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))  # a single key needs no name
+        return self._keys.get(identifier)
+
+    def _present(self, key: jwt.PyJWK | None) -> jwt.PyJWK:
+        if self._read == -float("inf"):
+            raise self._unavailable()
+        if key is None:
             raise Unauthorized("The token is signed with a key that the identity provider does not have.")
-        return found
+        return key
+
+    def _unavailable(self) -> IdentityProviderUnavailable:
+        return IdentityProviderUnavailable(
+            f"The keys of the identity provider '{self._settings.issuer}' cannot be fetched, so its tokens "
+            "cannot be verified; try again.",
+            issuer=self._settings.issuer,
+        )
+
+    def _refresh(self, fetching: threading.Event) -> None:
+        """Fetch the keys in a thread of its own: whoever has a known key waits neither for it nor for the lock."""
+        keys = None
+        try:
+            keys = self._fetch()
+        except _FAILURES as error:
+            logger.warning(
+                "keys of the identity provider not fetched",
+                reason=f"{type(error).__name__}: {error}"[:300],
+            )
+        finally:
+            with self._lock:
+                self._ended, self._fetching = time.monotonic(), None
+                if keys is not None:
+                    self._keys, self._read = keys, self._ended
+            fetching.set()
 
     def _fetch(self) -> dict[str | None, jwt.PyJWK]:
         settings = self._settings
@@ -193,7 +242,9 @@ class IdentityProvider:
                 described = _json(client, address)
                 if described.get("issuer") != settings.issuer:
                     raise ValueError("the discovery document has another issuer")
-                place = str(described["jwks_uri"])
+                place = described.get("jwks_uri")
+                if not isinstance(place, str):
+                    raise ValueError("the discovery document names no jwks_uri")
             found = jwt.PyJWKSet.from_dict(dict(_json(client, place))).keys
         return {
             key.key_id: key for key in found if key.public_key_use in (None, "sig") and key.key_type != "oct"

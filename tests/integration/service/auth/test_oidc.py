@@ -6,6 +6,7 @@ import hmac
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -30,11 +31,15 @@ class Provider:
         self.keys = {}
         self.asked = []
         self.is_away = False
+        self.described = {}
+        self.answers = threading.Event()
+        self.answers.set()
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 provider.asked.append(self.path)
+                provider.answers.wait(60)
                 body = json.dumps(provider.answer(self.path)).encode()
                 self.send_response(503 if provider.is_away else 200)
                 self.send_header("Content-Length", str(len(body)))
@@ -51,7 +56,7 @@ class Provider:
 
     def answer(self, path):
         if path.endswith("openid-configuration"):
-            return {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys"}
+            return {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys", **self.described}
         found = []
         for name, key in self.keys.items():
             algorithm = "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
@@ -204,6 +209,46 @@ def test_unknown_keys_do_not_make_the_provider_busy(client, provider):
     for number in range(20):
         refused(client, provider.token(kid=f"key-{number}"))
     assert provider.asked.count("/keys") == 1
+
+
+def test_a_slow_provider_delays_only_tokens_with_unknown_keys(client, provider, monkeypatch):
+    assert whoami(client, provider.token()).status_code == 200
+    monkeypatch.setattr(oidc, "_AGAIN_SECONDS", 0)
+    ((kid, key),), asked = provider.keys.items(), provider.asked.count("/keys")
+    provider.answers.clear()
+    provider.rotate("second")
+    new = provider.token()
+    with ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(whoami, client, new)]
+        unknown = [provider.token(kid=f"key-{number}") for number in range(30)]
+        waiting += [pool.submit(whoami, client, token) for token in unknown]
+        deadline = time.monotonic() + 30
+        while sum(each.done() for each in waiting) < 31 - oidc._MOST_WAITING:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        known = [provider.token(key=key, kid=kid, jti=f"{number}") for number in range(20)]
+        assert {whoami(client, token).status_code for token in known} == {200}
+        assert sum(each.done() for each in waiting) == 31 - oidc._MOST_WAITING
+        provider.answers.set()
+        statuses = [each.result().status_code for each in waiting]
+
+    assert statuses[0] in (200, 503)  # among the first, or one too many
+    assert (statuses[1:].count(401), set(statuses[1:])) == (
+        oidc._MOST_WAITING - (statuses[0] == 200),
+        {401, 503},
+    )
+    assert provider.asked.count("/keys") == asked + 1
+    assert whoami(client, provider.token(jti="later")).status_code == 200
+
+
+@pytest.mark.parametrize("place", [None, 7, "http://[", "no-url"])
+def test_a_discovery_document_that_names_no_keys_is_a_503(client, provider, place):
+    provider.described = {"jwks_uri": place}
+
+    answer = whoami(client, provider.token())
+
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "IDENTITY_PROVIDER_UNAVAILABLE"
 
 
 def test_while_the_provider_is_away_known_keys_serve(client, provider, monkeypatch):
