@@ -140,6 +140,7 @@ class _Table:
         listed_at: likewise for the last listing.
         old: earlier versions that were requested.
         commits: the last commits of the log that ``latest`` was built from, by version.
+        counted: how much of ``nbytes`` the loader's total includes; guarded by the loader's lock.
     """
 
     checking: threading.Lock = field(default_factory=threading.Lock)
@@ -152,6 +153,7 @@ class _Table:
     commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
     actions: int = 0
     nbytes: int = 0
+    counted: int = 0
     young: _UnsettledCommits = field(default_factory=_UnsettledCommits)
     measured: _CachedSnapshot | None = None
     measured_at: float = 0.0
@@ -244,6 +246,7 @@ class SnapshotLoader:
         self._observer = observer
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
+        self._total = 0
         self.store = store
         self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
         self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
@@ -368,7 +371,7 @@ class SnapshotLoader:
             if not error.args or any(
                 segment.id in lost_segment_ids for one in held for segment in one.live.segments
             ):
-                self._tables.pop(snapshot.location, None)
+                self._drop(snapshot.location)
         self._forget_stored(snapshot, lost_segment_ids)
 
     def file_of(self, snapshot: Snapshot) -> ListedFile | None:
@@ -436,13 +439,12 @@ class SnapshotLoader:
     @property
     def nbytes(self) -> int:
         """Approximate memory that the snapshots take, in bytes."""
-        with self._lock:
-            return sum(held.nbytes for held in self._tables.values())
+        return self._total
 
     def discard(self, location: str) -> None:
         """Drop the cached data of a table from memory."""
         with self._lock:
-            self._tables.pop(location, None)
+            self._drop(location)
 
     def forget(self, location: str) -> None:
         """Drop the cached data of a table everywhere; it may be loaded again."""
@@ -514,7 +516,7 @@ class SnapshotLoader:
                 snapshot = newest.snapshot
             else:
                 snapshot = held.latest.snapshot
-        self._evict(reader.objects.location)
+        self._evict(reader.objects.location, held)
         return snapshot
 
     def _newest(
@@ -627,7 +629,7 @@ class SnapshotLoader:
                 found = self._at_version(reader, held, version)
             finally:
                 held.flights.pop(version, None)
-        self._evict(reader.objects.location)
+        self._evict(reader.objects.location, held)
         return found.snapshot
 
     def _at_version(self, reader: LogReader, held: _Table, version: int) -> _CachedSnapshot:
@@ -656,13 +658,19 @@ class SnapshotLoader:
             self._tables.move_to_end(reader.objects.location)
             return held
 
-    def _evict(self, location: str) -> None:
+    def _evict(self, location: str, held: _Table) -> None:
+        """Count a table that was just used, and drop others if all take too much; every load asks, of however many."""
         with self._lock:
-            total = sum(held.nbytes for held in self._tables.values())
-            for name in list(self._tables):
-                if total <= self._max_bytes or name == location:
-                    break
-                total -= self._tables.pop(name).nbytes
+            if self._tables.get(location) is held:
+                self._total += held.nbytes - held.counted
+                held.counted = held.nbytes
+            while self._total > self._max_bytes and (first := next(iter(self._tables), location)) != location:
+                self._drop(first)
+
+    def _drop(self, location: str) -> None:
+        dropped = self._tables.pop(location, None)
+        if dropped is not None:
+            self._total -= dropped.counted
 
 
 def _lost_segments(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:

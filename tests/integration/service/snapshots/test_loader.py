@@ -436,6 +436,31 @@ def test_memory_is_bounded_by_dropping_tables(tmp_path):
     assert [bool(log.store.names) for log in logs] == [True, True, False, False]
 
 
+def test_loads_and_drops_keep_a_running_total_and_ask_no_other_table(tmp_path):
+    logs = []
+    for number in range(3):
+        logs.append(Log(tmp_path / str(number)))
+        logs[-1].commit(1, *(AddFile(f"f{i}", {}, 1, 1) for i in range(500)))
+    loader = SnapshotLoader()
+    sizes = []
+    for log in logs:
+        log.load(loader)
+        sizes.append(loader.nbytes)
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+    loader._tables["file:///another"] = object()  # asking it for its size would fail
+    loader._tables.move_to_end("file:///another", last=False)
+    logs[0].commit(2, *(AddFile(f"g{i}", {}, 1, 1) for i in range(500)))
+    for version in (None, 1, 0, 2):
+        logs[0].load(loader, version=version)
+    assert loader.nbytes > sizes[2]
+    del loader._tables["file:///another"]
+
+    loader.discard(logs[0].store.location)
+    loader.discard(logs[0].store.location)
+    assert loader.nbytes == sizes[2] - sizes[0]
+    assert loader.nbytes == sum(held.nbytes for held in loader._tables.values())
+
+
 def test_nothing_is_no_table(tmp_path):
     store = ObjectStore(locations.canonical(str(tmp_path / "none")))
     with pytest.raises(NotADeltaTable, match="none"):
