@@ -587,6 +587,9 @@ class Tables:
                 self._registry.remove(record.id)
             raise
         if not created and not self._made_by(objects, transaction_id):
+            if added and not self._is_by_delvec(objects):
+                # Another request of Delvec would have found this record, and relied on it; others know none.
+                self._registry.remove(record.id)
             raise exists
         self._loader.created(canonical, 0, len(data))
         return record, 0
@@ -643,10 +646,22 @@ class Tables:
     def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
         """Whether the transaction created the table: the request was sent before, and its answer was lost."""
         try:
-            first = LogReader(objects, objects.location).commit(0).actions
+            info = self._first_info(objects)
         except (CorruptTable, StorageError):
             return False
-        return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
+        return info is not None and info.txn_id == transaction_id
+
+    def _is_by_delvec(self, objects: ObjectStore) -> bool:
+        """Whether Delvec created the table; also if that is unknown."""
+        try:
+            info = self._first_info(objects)
+        except (CorruptTable, StorageError) as error:
+            return isinstance(error, StorageError)
+        return info is not None and "Delvec/" in (info.engine_info or "")
+
+    def _first_info(self, objects: ObjectStore) -> CommitInfo | None:
+        first = LogReader(objects, objects.location).commit(0).actions
+        return next((action for action in first if isinstance(action, CommitInfo)), None)
 
     def _place_of(self, name: str | None, transaction_id: str) -> str:
         """Return the location for a table created by name only: a former table's of that name, or the warehouse."""

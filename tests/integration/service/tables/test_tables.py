@@ -317,6 +317,33 @@ def test_a_table_that_cannot_be_written_is_not_registered(client, tmp_path, erro
     assert client.get("/v1/tables").json()["tables"] == []
 
 
+@pytest.mark.parametrize("winner", ["another writer", "another request"])
+def test_a_creation_that_loses_to_another_writer_takes_no_name(
+    client, foreign, tmp_path, error, monkeypatch, winner
+):
+    put = ObjectStore.put_if_absent
+
+    def late(self, path, data, *arguments):
+        if path.startswith("_delta_log"):
+            monkeypatch.undo()
+            if winner == "another writer":
+                shutil.copytree(foreign, tmp_path / "people")
+            else:
+                assert register(client, tmp_path / "people", schema=SCHEMA).status_code == 201
+        return put(self, path, data, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", late)
+
+    answer = register(client, tmp_path / "people", schema=SCHEMA, name="mine")
+
+    assert (answer.status_code, error(answer)["type"]) == (409, "TableAlreadyExists")
+    is_free = winner == "another writer"
+    names = [table["name"] for table in client.get("/v1/tables").json()["tables"]]
+    assert names == ([] if is_free else ["mine"])
+    other = register(client, tmp_path / "other", schema=SCHEMA, name="mine")
+    assert other.status_code == (201 if is_free else 409)
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
