@@ -41,9 +41,7 @@ class FleetTotals(Answer):
         description="The share of rows that deletion vectors mark, of tables whose rows are known; absent without rows."
     )
     deleted_bytes: int = Field(description="The estimated bytes of deleted rows in data files.")
-    scan_debt_seconds: float = Field(
-        description="Estimated seconds that one full scan of each table takes in vain."
-    )
+    scan_debt_seconds: float = Field(description="Estimated seconds that one full scan of each table wastes.")
     committed: int = Field(description="Commits that took effect.")
     conflicts: int = Field(description="Commits that failed with a conflict.")
 
@@ -63,9 +61,7 @@ class FleetPoint(Answer):
     num_tables: int = Field(description="The tables registered by then that still are.")
     size_in_bytes: int = Field(description="The size of their data files in bytes.")
     deleted_bytes: int = Field(description="The estimated bytes of deleted rows in them.")
-    scan_debt_seconds: float = Field(
-        description="Estimated seconds that one full scan of each takes in vain."
-    )
+    scan_debt_seconds: float = Field(description="Estimated seconds that one full scan of each wastes.")
 
 
 class FleetResponse(Answer):

@@ -140,12 +140,12 @@ class SampledMetrics(Answer):
         Metric(
             "Scan debt",
             "seconds",
-            gauge=("scan_debt_seconds", "Seconds that a full scan by one reader takes in vain, estimated."),
+            gauge=("scan_debt_seconds", "Seconds that a full scan by one reader wastes, estimated."),
             row=Spot(FILES, "Scan debt", 50),
             plot=Spot("Scan debt", "seconds", 60),
         ),
     ] = Field(
-        description="Estimated seconds that a full scan by one reader takes in vain: deleted bytes at 100 MB a second, and "
+        description="Estimated seconds that a full scan by one reader wastes: deleted bytes at 100 MB a second, and "
         "50 ms for each file that maintenance would save it; absent in samples of older versions of Delvec."
     )
 

@@ -267,7 +267,12 @@ class RowCommands:
 
         No two commands share an engine: a damaged file can end the database of DuckDB that reads it.
         """
-        if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
+        if self._places is None:
+            raise ServiceUnavailable(
+                "This service runs no commands (DELVEC_DML_AT_ONCE is 0); run the command on your own engine: "
+                "delvec.connect(url).table(name)."
+            )
+        if not self._places.acquire(timeout=_PATIENCE_SECONDS):
             raise ServiceUnavailable(
                 f"{self._limits.at_once} commands are running, the maximum of this service (DELVEC_DML_AT_ONCE); try "
                 "again later, or run the command on your own engine."

@@ -91,7 +91,7 @@ class Directory:
         for grant in grants:
             access_state.grants.setdefault(grant.grantee, []).append(grant)
         if generation or tokens or grants:
-            # For good: emptying the database must not open the service.
+            # Until this process ends: emptying the database must not open the service.
             self._required = True
         self._known = access_state
 

@@ -109,8 +109,8 @@ class Dashboard:
             return visit.page(
                 "error.html",
                 403,
-                title="This form is too old",
-                message="The form has expired or belongs to another page; reload it.",
+                title="This form has expired",
+                message="It is too old, or belongs to another page; reload the page.",
             )
         for verb, pattern, page in self._routes:
             match = pattern.fullmatch(path) if verb == method else None

@@ -22,9 +22,9 @@ __all__ = ["Refused", "Visit", "resource", "templates"]
 
 _UNAUTHORIZED: Final = 401
 _TITLES: Final = {
-    403: "You may not do this",
-    404: "This is not here",
-    409: "Somebody else was faster",
+    403: "Permission denied",
+    404: "Not found",
+    409: "Conflicting change",
     429: "Too many requests",
     503: "The service is busy",
 }
@@ -135,7 +135,7 @@ class Visit:
 
     def missing(self) -> Response:
         """Return the page for an address that no page has."""
-        return self.page("error.html", 404, title="This is not here", message="This page does not exist.")
+        return self.page("error.html", 404, title="Not found", message="This page does not exist.")
 
 
 def resource(table: str) -> str:

@@ -138,7 +138,7 @@ class Places:
         Args:
             place: canonical, with links resolved.
             name: of the table that is to use it.
-            holder: who asks. Errors tell of no table that the holder does not see.
+            holder: who asks. Errors never reveal a table that the holder cannot see.
             table: the registered table that is to use it; None for a new one.
 
         Raises:

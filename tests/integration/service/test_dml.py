@@ -198,6 +198,16 @@ def test_commands_beyond_the_number_wait_their_turn_elsewhere(running, people, t
     assert answers[0].status_code == 200
 
 
+def test_a_service_without_commands_says_so(running, people, tmp_path):
+    with running(dml_at_once=0) as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people")}).raise_for_status()
+        refused = client.post("/v1/tables/people/delete", json={"predicate": "age = 30"})
+
+    assert refusal(refused) == (503, "ServiceUnavailable")
+    assert "DELVEC_DML_AT_ONCE is 0" in refused.text
+    assert "maximum" not in refused.text
+
+
 def test_request_that_is_sent_again_gets_the_first_answer(client, people):
     body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
     first = client.post("/v1/tables/people/update", json=body, headers=named("k"))

@@ -160,7 +160,7 @@ def test_the_page_shows_and_does_what_the_token_may(running, tmp_path):
         assert hidden.status_code == 404
         token = csrf(client)
         run = client.post("/dashboard/tables/people/run", data={"csrf-token": token, "action": "checkpoint"})
-        assert "You may not do this" in Page(run).text
+        assert "Permission denied" in Page(run).text
         assert "PermissionDenied" not in Page(run).text
         assert not list((tmp_path / "people" / "_delta_log").glob("*.checkpoint*"))
 
@@ -251,7 +251,7 @@ def test_who_is_no_admin_neither_sees_nor_creates_tokens(guarded):
     assert "DELVEC_TOKEN" not in shown.text
     created = create_token(guarded, name="mallory")
     assert created.status_code == 403
-    assert "You may not do this" in Page(created).text
+    assert "Permission denied" in Page(created).text
     ours = {"csrf-token": csrf(guarded)}
     assert guarded.post("/dashboard/tokens/eve/revoke", data=ours | {"confirmed": "yes"}).status_code == 403
     assert guarded.post("/dashboard/tokens/eve/revoke", data=ours).status_code == 403

@@ -78,7 +78,7 @@ def test_what_would_run_now_and_why(filled):
     assert "<html" not in fragment.text
     missing = filled.client.get("/dashboard/tables/nobody/plan")
     assert missing.status_code == 404
-    assert "This is not here" in Page(missing).text
+    assert "Not found" in Page(missing).text
 
 
 def test_a_commit_is_undone_once_that_is_confirmed(filled):
