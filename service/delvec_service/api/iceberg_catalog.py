@@ -161,7 +161,7 @@ def list_catalog_tables(
     found = catalog.table_names(namespace, last, limit + 1)
     page = found[:limit]
     return {
-        "identifiers": [{"namespace": namespace, "name": name} for name in page],
+        "identifiers": [{"namespace": namespace, "name": name.rpartition(".")[2]} for name in page],
         "next-page-token": page_token(_TABLES, page[-1]) if len(found) > limit else None,
     }
 

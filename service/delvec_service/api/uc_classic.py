@@ -125,7 +125,7 @@ def list_catalog_tables(
     names.check_schema(catalog_name, schema_name)
     size = min(max_results or _MOST_LISTED, _MOST_LISTED)
     last = place_of(token, _TABLES, str, str) if token else ("", "")
-    records = [record for record in names.names_in(schema_name) if (record.name, record.id) > last]
+    records = names.names_in(schema_name, last, size + 1)
     page = records[:size]
     return {
         "tables": [_info(service, names.catalog, schema_name, record) for record in page],

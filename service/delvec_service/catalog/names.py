@@ -6,8 +6,9 @@ Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from delvec_contract.access import Role
@@ -133,18 +134,29 @@ class CatalogNames:
 
     def schemas(self) -> list[str]:
         """Return the namespaces of all tables that the caller sees, and the default one, in order."""
-        return sorted({DEFAULT_SCHEMA, *(schema for schema, _ in self._names(None))})
+        if self.access.is_restricted:
+            schemas = {record.name.rpartition(".")[0] for record in self._visible(self._all())}
+        else:
+            schemas = {each for each in self.tables.namespaces() if self._is_own(f"{each}.t")}
+        return sorted({DEFAULT_SCHEMA, *(schemas - {""})})
 
-    def names_in(self, schema: str) -> list[TableRecord]:
-        """Return the tables of a schema that the caller sees, by name."""
-        within = None if schema == DEFAULT_SCHEMA else schema
-        return [record for found, record in self._names(within) if found == schema]
+    def names_in(self, schema: str, after: tuple[str, str], limit: int) -> list[TableRecord]:
+        """Return up to ``limit`` tables of a schema that the caller sees, by name, after a name and an id."""
+        return list(islice(self._visible(self.tables.directly_in(schema, DEFAULT_SCHEMA, after)), limit))
 
-    def _names(self, within: str | None) -> Iterator[tuple[str, TableRecord]]:
-        self.access.is_decided = True  # each table is asked about below
+    def _visible(self, records: Iterable[TableRecord]) -> Iterator[TableRecord]:
+        self.access.is_decided = True  # each table is asked about
+        return (
+            record
+            for record in records
+            if self._is_own(record.name) and self.access.sees(record.id, record.name)
+        )
+
+    def _is_own(self, name: str) -> bool:
+        return self.tables.catalog_of(name) is None
+
+    def _all(self) -> Iterator[TableRecord]:
         after = ("", "")
-        while page := self.tables.page(after, _PAGE, within):
-            for record in page:
-                if self.tables.catalog_of(record.name) is None and self.access.sees(record.id, record.name):
-                    yield record.name.rpartition(".")[0] or DEFAULT_SCHEMA, record
+        while page := self.tables.page(after, _PAGE):
+            yield from page
             after = page[-1].name, page[-1].id

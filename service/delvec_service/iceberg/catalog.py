@@ -6,7 +6,8 @@ A Delvec name with dots is a namespace of one or more levels and a name. One wit
 Tested in `tests/integration/service/test_iceberg_catalog.py`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from typing import Any, Final
 
 from delvec_errors import NamespaceNotFound, TableNotFound
@@ -21,6 +22,8 @@ __all__ = ["DEFAULT_NAMESPACE", "IcebergCatalog", "with_referenced_snapshots"]
 
 DEFAULT_NAMESPACE: Final = "default"
 _PAGE: Final = 1000
+_LAST_ID: Final = "z"
+"""Comes after every id, in any collation."""
 
 
 class IcebergCatalog:
@@ -54,7 +57,7 @@ class IcebergCatalog:
         levels = len(parent)
         namespaces = {
             above[: levels + 1]
-            for above, _ in self._names(".".join(parent) or None)
+            for above in self._namespaces(".".join(parent) or None)
             if len(above) > levels and above[:levels] == tuple(parent)
         }
         if not namespaces and parent:
@@ -68,7 +71,7 @@ class IcebergCatalog:
             NamespaceNotFound: it has none.
         """
         wanted = tuple(namespace)
-        if not any(above[: len(wanted)] == wanted for above, _ in self._names(_prefix(wanted))):
+        if not any(above[: len(wanted)] == wanted for above in self._namespaces(_prefix(wanted))):
             name = ".".join(wanted)[:200]
             raise NamespaceNotFound(
                 f"Namespace '{name}' does not exist: no registered table's name begins with it.",
@@ -76,16 +79,18 @@ class IcebergCatalog:
             )
 
     def table_names(self, namespace: Sequence[str], after: str, limit: int) -> list[str]:
-        """Return up to ``limit`` names of tables directly in a namespace, in order, starting after ``after``.
+        """Return up to ``limit`` registered names of tables directly in a namespace, in order, starting after ``after``.
 
         Raises:
             NamespaceNotFound: the namespace does not exist.
         """
-        wanted = tuple(namespace)
-        names = {name for above, name in self._names(_prefix(wanted)) if above == wanted}
+        records = self._tables.directly_in(".".join(namespace), DEFAULT_NAMESPACE, (after, _LAST_ID))
+        visible = (record.name for record in records if self._holder.sees(record.id, record.name))
+        # Tables named after their folders may share a name.
+        names = [name for name, _ in islice(groupby(visible), limit)]
         if not names:
             self.check_namespace(namespace)  # it may contain namespaces
-        return [name for name in sorted(names) if name > after][:limit]
+        return names
 
     def open(self, namespace: Sequence[str], name: str) -> OpenTable:
         """Return a table.
@@ -136,16 +141,21 @@ class IcebergCatalog:
         found = self._conversion.convert(table, format_version=format_version)
         return ScanTasks(table, found, snapshot_id, self._conversion.index)
 
-    def _names(self, within: str | None) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield the namespace and name of every table; ``within`` leaves out those of other namespaces."""
-        after = ("", "")
-        while page := self._tables.page(after, _PAGE, within):
-            for record in page:
-                if not self._holder.sees(record.id, record.name):
-                    continue
-                *above, last = record.name.split(".")
-                yield tuple(above) or (DEFAULT_NAMESPACE,), last
-            after = page[-1].name, page[-1].id
+    def _namespaces(self, within: str | None) -> set[tuple[str, ...]]:
+        """Return the namespaces of the tables that the caller sees; ``within`` leaves out others."""
+        namespaces = set()
+        if self._holder.is_restricted:
+            after = ("", "")
+            while page := self._tables.page(after, _PAGE, within):
+                namespaces |= {
+                    record.name.rpartition(".")[0]
+                    for record in page
+                    if self._holder.sees(record.id, record.name)
+                }
+                after = page[-1].name, page[-1].id
+        else:
+            namespaces = self._tables.namespaces(within)
+        return {tuple((each or DEFAULT_NAMESPACE).split(".")) for each in namespaces}
 
 
 def _prefix(namespace: tuple[str, ...]) -> str | None:

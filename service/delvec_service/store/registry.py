@@ -177,7 +177,12 @@ class Registry:
             return [_record(row) for row in session.scalars(query.order_by(TableRow.location))]
 
     def page(
-        self, after: tuple[str, str] = ("", ""), limit: int = 100, namespace: str | None = None
+        self,
+        after: tuple[str, str] = ("", ""),
+        limit: int = 100,
+        namespace: str | None = None,
+        *,
+        directly: bool = False,
     ) -> Sequence[TableRecord]:
         """Return tables ordered by name and id, starting after ``after``.
 
@@ -185,6 +190,7 @@ class Registry:
             after: the name and id of the last table on the previous page.
             limit: the maximum number of tables.
             namespace: only tables named ``namespace.something``.
+            directly: without those of namespaces below; with no namespace, only tables in none.
         """
         name, identifier = after
         called = func.coalesce(TableRow.name, TableRow.folder_name)
@@ -194,9 +200,27 @@ class Registry:
         )
         if namespace is not None:
             query = query.where(called.startswith(f"{namespace}.", autoescape=True))
+        if directly:
+            prefix = 0 if namespace is None else len(namespace) + 1
+            query = query.where(func.substr(called, prefix + 1).not_like("%.%"))
         with self._database.read() as session:
             rows = session.scalars(query.order_by(called, TableRow.id).limit(limit))
             return [_record(row) for row in rows]
+
+    def namespaces(self, within: str | None = None) -> Sequence[str]:
+        """Return the namespaces of all tables, each once, in no order; empty for that of tables in none.
+
+        Args:
+            within: only of tables named ``within.something``.
+        """
+        called = func.coalesce(TableRow.name, TableRow.folder_name)
+        # Up to the last dot: whatever else the name consists of is cut off its end.
+        above = func.rtrim(called, func.replace(called, ".", ""))
+        query = select(above).where(TableRow.catalog == self._catalog).distinct()
+        if within is not None:
+            query = query.where(called.startswith(f"{within}.", autoescape=True))
+        with self._database.read() as session:
+            return [str(each).removesuffix(".") for each in session.scalars(query)]
 
     def add(
         self,

@@ -6,7 +6,7 @@ Tested in `tests/integration/service/tables/test_tables.py`.
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, overload
@@ -51,6 +51,7 @@ ENGINE_INFO: Final = f"Delvec/{VERSION}"
 _OPENED_SECONDS: Final = 1.0
 _MOST_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)
+_PAGE: Final = 200
 _CREATIONS: Final = uuid.UUID("6f0c9a35-4c36-4d0c-8a35-1a4b3b1f6f0e")
 
 
@@ -250,14 +251,19 @@ class Tables:
         """
         return roots or Roots([location, *sources, *self._sources(location), *self._shared])
 
-    def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
-        """Return tables ordered by name and id, starting after ``after``; those of other catalogs follow the others."""
+    def page(
+        self, after: tuple[str, str], limit: int, namespace: str | None = None, *, directly: bool = False
+    ) -> Sequence[TableRecord]:
+        """Return tables ordered by name and id, starting after ``after``; those of other catalogs follow the others.
+
+        The arguments are those of :meth:`Registry.page`.
+        """
         if not self._catalogs:
-            return self._registry.page(after, limit, namespace)
+            return self._registry.page(after, limit, namespace, directly=directly)
         own: list[TableRecord] = []
         last = after
         while self.catalog_of(after[0]) is None and len(own) < limit:
-            page = self._registry.page(last, limit, namespace)
+            page = self._registry.page(last, limit, namespace, directly=directly)
             own += [record for record in page if self.catalog_of(record.name) is None]
             if len(page) < limit:
                 break
@@ -265,9 +271,36 @@ class Tables:
         if len(own) >= limit:
             return own[:limit]
         listed = self._catalogs.records(namespace)
+        if directly:
+            listed = [record for record in listed if record.name.rpartition(".")[0] == (namespace or "")]
         if self.catalog_of(after[0]) is not None:
             listed = [record for record in listed if (record.name, record.id) > after]
         return [*own, *listed][:limit]
+
+    def directly_in(
+        self, namespace: str, default: str, after: tuple[str, str] = ("", "")
+    ) -> Iterator[TableRecord]:
+        """Yield the tables of a namespace, without those of namespaces below, page by page as they are asked for.
+
+        Args:
+            namespace: its name.
+            default: what the namespace of tables in none is called; those that are really called so follow.
+            after: name and id of the table to start after.
+        """
+        namespaces = [None, namespace] if namespace == default else [namespace]
+        if after[0].startswith(f"{default}."):
+            namespaces = [namespace]
+        for each in namespaces:
+            while page := self.page(after, _PAGE, each, directly=True):
+                yield from page
+                after = page[-1].name, page[-1].id
+            after = ("", "")
+
+    def namespaces(self, within: str | None = None) -> set[str]:
+        """Return the namespaces of all tables; empty for that of tables in none; see :meth:`Registry.namespaces`."""
+        own = {each for each in self._registry.namespaces(within) if self.catalog_of(f"{each}.t") is None}
+        others = self._catalogs.records(within) if self._catalogs else ()
+        return own | {record.name.rpartition(".")[0] for record in others}
 
     def rename(self, name_or_id: str, name: str) -> TableRecord:
         """Rename a table; its files, location and id stay the same.

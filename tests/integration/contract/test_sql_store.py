@@ -386,6 +386,29 @@ def test_what_ended_long_ago_is_deleted_but_not_what_may_still_be_asked_for(data
     assert left() == (["e", "new"], ["done", "new"])
 
 
+def test_tables_directly_in_a_namespace_and_namespaces_are_asked_for(database):
+    registry = Registry(database)
+    names = ["a", "b", "s.a", "s.b", "s.t.a", "s_t.a", "sx.a", "default.a", "é.ü.x-y"]
+    for name in names:
+        registry.add(f"file:///{name}", name, "folder")
+    registry.add("file:///folder", None, "unnamed")
+    Registry(database, "file:///another").add("file:///z", "z.z", "z")
+
+    def direct(namespace, after=("", "")):
+        return [each.name for each in registry.page(after, 2, namespace, directly=True)]
+
+    assert direct(None) == ["a", "b"]
+    assert direct(None, ("b", "z")) == ["unnamed"]
+    assert direct("s") == ["s.a", "s.b"]
+    assert direct("s", ("s.a", "z")) == ["s.b"]
+    assert direct("s.t") == ["s.t.a"]
+    assert direct("é") == []
+    assert direct("é.ü") == ["é.ü.x-y"]
+    assert sorted(registry.namespaces()) == ["", "default", "s", "s.t", "s_t", "sx", "é.ü"]
+    assert sorted(registry.namespaces("s")) == ["s", "s.t"]
+    assert registry.namespaces("none") == []
+
+
 def test_a_table_that_is_unregistered_takes_its_ledger_along(database):
     registry, ledger = Registry(database), Ledger(database)
     records = [registry.add(f"file:///{name}", name, name)[0] for name in ("one", "two")]

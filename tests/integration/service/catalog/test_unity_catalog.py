@@ -8,6 +8,9 @@ from tests.integration.service.conftest import SCHEMA
 from tests.support.catalog_client import BASE, DELTA, ManagedTable
 from tests.support.in_process_service import running_service
 
+import delvec_service.tables.registry as tables_registry
+from delvec_service.store.registry import Registry
+
 ADMIN = "the-configured-token"
 ROLES = ("reader", "writer", "maintainer", "admin")
 NESTED = {
@@ -201,6 +204,42 @@ def test_the_classic_routes_list_what_there_is(people, client):
     missing = client.get(f"{BASE}/tables/delvec.sales.missing")
     assert (missing.status_code, missing.json()["error_code"]) == (404, "NoSuchTableException")
     assert client.delete(f"{BASE}/tables/delvec.sales.people").status_code == 200
+
+
+@pytest.mark.parametrize("api", ["unity", "iceberg"])
+def test_a_page_of_tables_costs_that_page(client, monkeypatch, api):
+    names = ["b", "c", "default.a", "sales.a", "sales.b", "sales.c", "sales.eu.a"]
+    registry = client.service.tables._registry
+    for number, name in enumerate(names):
+        registry.add(f"memory:///{number}", name, "folder")
+    read = []
+    page = Registry.page
+
+    def counted(self, *arguments, **options):
+        found = page(self, *arguments, **options)
+        read.extend(record.name for record in found)
+        return found
+
+    monkeypatch.setattr(Registry, "page", counted)
+    monkeypatch.setattr(tables_registry, "_PAGE", 2)
+
+    def names_in(schema, size):
+        token = ""
+        while token is not None:
+            del read[:]
+            if api == "unity":
+                query = {"catalog_name": "delvec", "schema_name": schema, "max_results": size}
+                found = client.get(f"{BASE}/tables", params={**query, "page_token": token}).json()
+                tables, token = found["tables"], found["next_page_token"]
+            else:
+                query = {"pageToken": token, "pageSize": size}
+                found = client.get(f"/iceberg/v1/namespaces/{schema}/tables", params=query).json()
+                tables, token = found["identifiers"], found["next-page-token"]
+            assert len(read) <= size + 3
+            yield from (table["name"] for table in tables)
+
+    assert list(names_in("sales", 1)) == list(names_in("sales", 2)) == ["a", "b", "c"]
+    assert list(names_in("default", 1)) == list(names_in("default", 50)) == ["b", "c", "a"]
 
 
 def test_another_catalog_and_odd_names_are_refused(people, client):
