@@ -13,8 +13,11 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import threading
+import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -35,6 +38,10 @@ _POLL_SECONDS: Final = 1.0
 _PAGE: Final = 100
 _LEASE_SECONDS: Final = 60.0
 _TIMEOUT_SECONDS: Final = 15.0
+"""To connect, and again for the whole answer."""
+_WORKERS: Final = 8
+_TURN_SECONDS: Final = 10.0
+"""After which a webhook with more events lets others of its thread go first."""
 _FIRST_PAUSE: Final = 5.0
 _LONGEST_PAUSE: Final = 3600.0
 _SECRET: Final = "whsec_"  # noqa: S105 - how secrets begin
@@ -67,16 +74,24 @@ class Webhooks:
         self._private = private
         self._first_pause = first_pause
         self._owner = str(uuid.uuid4())
-        self._worker = BackgroundWorker("delvec-webhooks", self._run)
+        # A slow receiver holds up its own events, and those of others only where there are many webhooks.
+        self._workers = [BackgroundWorker("delvec-webhooks", self._run) for _ in webhooks[:_WORKERS]]
+        self._worker_of = {
+            webhook.name: self._workers[number % _WORKERS] for number, webhook in enumerate(webhooks)
+        }
 
     def start(self) -> None:
         """Deliver from now on."""
         for webhook in self._webhooks if self._store.is_enabled else ():
-            self._worker.schedule(webhook.name, webhook)
+            self._worker_of[webhook.name].schedule(webhook.name, webhook)
 
     def close(self) -> None:
-        """Stop after the delivery under way."""
-        self._worker.close(_TIMEOUT_SECONDS)
+        """Stop after the deliveries under way."""
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        for worker in self._workers:
+            worker.close(0)
+        for worker in self._workers:
+            worker.close(max(0.0, end - time.monotonic()))
 
     def _run(self, webhook: Webhook) -> None:
         more = False
@@ -87,10 +102,13 @@ class Webhooks:
         except ServiceUnavailable as error:
             logger.warning("events not delivered", webhook=webhook.name, reason=error.message)
         finally:
-            self._worker.schedule(webhook.name, webhook, after=0.0 if more else _POLL_SECONDS)
+            self._worker_of[webhook.name].schedule(
+                webhook.name, webhook, after=0.0 if more else _POLL_SECONDS
+            )
 
     def _deliver(self, webhook: Webhook, delivery: Delivery) -> bool:
-        """Deliver a page of events; return whether more may be due."""
+        """Deliver events, a page at most, until the turn is over; return whether more may be due."""
+        turn_ends = time.monotonic() + _TURN_SECONDS
         outbox = self._store.outbox()
         page = self._store.page(self._catalog, delivery.position, types=webhook.types, limit=_PAGE)
         for stored in page:
@@ -103,7 +121,7 @@ class Webhooks:
                 logger.warning(
                     "event not delivered",
                     webhook=webhook.name,
-                    event=stored.event.id,
+                    event_id=stored.event.id,
                     reason=failure,
                     again_in=pause,
                 )
@@ -111,6 +129,8 @@ class Webhooks:
                 self._store.delivered(webhook.name, self._owner, failed, pause=pause)
                 return False
             delivery = Delivery(stored.position, 0)
+            if time.monotonic() >= turn_ends:
+                return self._store.delivered(webhook.name, self._owner, delivery)
             if not self._store.delivered(webhook.name, self._owner, delivery, keep=_LEASE_SECONDS):
                 return False  # it took so long that another process took over
         # What comes after a page that is not full is of other tables and types.
@@ -181,12 +201,32 @@ def _post(target: _Target, body: bytes, headers: dict[str, str]) -> int:
     kind = http.client.HTTPSConnection if target.is_encrypted else http.client.HTTPConnection
     connection = kind(target.host, target.port, timeout=_TIMEOUT_SECONDS)
     raw = socket.create_connection((target.address, target.port), _TIMEOUT_SECONDS)
+    is_late = threading.Event()
+
+    def cut() -> None:
+        is_late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(raw, socket.SHUT_RDWR)
+
+    # The socket's own timeout begins anew with each byte.
+    deadline = threading.Timer(_TIMEOUT_SECONDS, cut)
+    deadline.daemon = True
     try:
         if target.is_encrypted:
-            raw = ssl.create_default_context().wrap_socket(raw, server_hostname=target.host)
+            raw = ssl.create_default_context().wrap_socket(
+                raw, server_hostname=target.host, do_handshake_on_connect=False
+            )
+        deadline.start()
+        if isinstance(raw, ssl.SSLSocket):
+            raw.do_handshake()
         connection.sock = raw
         connection.request("POST", target.path, body, headers)
         return connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        if is_late.is_set():
+            raise TimeoutError(f"no answer within {_TIMEOUT_SECONDS:g} seconds") from error
+        raise
     finally:
+        deadline.cancel()
         connection.close()
         raw.close()

@@ -2,8 +2,10 @@
 
 import base64
 import json
+import socket
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -94,10 +96,10 @@ def delivering(store, receiver):
     """``delivering(**fields)`` starts deliveries to the receiver; they begin with the next event."""
     running = []
 
-    def start(*, private=True, **fields):
+    def start(*, private=True, first_pause=0.05, **fields):
         url = fields.pop("url", receiver.url)
         webhook = Webhook(name="hook", url=url, secret=SecretStr(fields.pop("secret", SECRET)), **fields)
-        hooks = Webhooks(store, [webhook], "", private=private, first_pause=0.05)
+        hooks = Webhooks(store, [webhook], "", private=private, first_pause=first_pause)
         running.append(hooks)
         store.take("hook", "nobody", 0)  # it exists from now on
         hooks.start()
@@ -148,6 +150,16 @@ def test_a_delivery_is_repeated_with_its_id_until_it_is_accepted(store, receiver
     assert [json.loads(body)["id"] for _, _, body in receiver.requests] == receiver.ids
 
 
+def test_a_failed_delivery_is_not_repeated_before_its_pause_has_passed(store, delivering):
+    receiver = Receiver(500)
+    delivering(url=receiver.url, first_pause=60)
+    record(store, "1")
+    receiver.wait(1)
+    time.sleep(2.5)
+    assert receiver.ids == ["1"]
+    receiver.close()
+
+
 def test_only_wanted_events_are_sent(store, receiver, delivering):
     delivering(types=("delvec.commit",), tables=("sales.*",))
     record(store, "1", table=1)
@@ -196,6 +208,96 @@ def test_one_of_two_replicas_delivers_and_the_other_takes_over(store, receiver, 
     one.close()
     record(store, "a", "b")
     assert receiver.wait(11) == list("123456789ab")
+
+
+@pytest.fixture
+def two(store, receiver):
+    """``two(url)`` starts deliveries to a slow receiver, and to the usual one."""
+    running = []
+
+    def start(url):
+        hooks = [
+            Webhook(name=name, url=at, secret=SecretStr(SECRET))
+            for name, at in (("slow", url), ("hook", receiver.url))
+        ]
+        for hook in hooks:
+            store.take(hook.name, "nobody", 0)
+        running.append(Webhooks(store, hooks, "", private=True, first_pause=0.05))
+        running[0].start()
+
+    yield start
+    for hooks in running:
+        hooks.close()
+
+
+class Dripping:
+    """A server that sends an answer without end, a byte at a time."""
+
+    def __init__(self):
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/"
+        self.accepted = 0
+        self.is_closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                self.accepted += 1
+                threading.Thread(target=self._drip, args=(connection,), daemon=True).start()
+
+    def _drip(self, connection):
+        with suppress(OSError), connection:
+            while not self.is_closed:
+                connection.sendall(b"H")
+                time.sleep(0.05)
+
+    def close(self):
+        self.is_closed = True
+        self._server.close()
+
+
+@pytest.fixture
+def dripping():
+    server = Dripping()
+    yield server
+    server.close()
+
+
+def test_a_slow_receiver_holds_up_no_other(store, receiver, two, dripping, monkeypatch):
+    monkeypatch.setattr(webhooks, "_TIMEOUT_SECONDS", 20.0)
+    two(dripping.url)
+    record(store, "1")
+    end = time.monotonic() + 15
+    while not dripping.accepted and time.monotonic() < end:
+        time.sleep(0.02)
+    record(store, "2", "3")
+    assert receiver.wait(3) == list("123")
+    assert dripping.accepted == 1
+    dripping.close()
+
+
+def test_a_delivery_has_a_deadline_however_often_bytes_arrive(store, two, dripping, monkeypatch):
+    monkeypatch.setattr(webhooks, "_TIMEOUT_SECONDS", 0.5)
+    two(dripping.url)
+    record(store, "1")
+    end = time.monotonic() + 15
+    while dripping.accepted < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert dripping.accepted >= 2
+
+
+def test_webhooks_that_share_a_thread_take_turns(store, receiver, two, monkeypatch):
+    other = Receiver()
+    monkeypatch.setattr(webhooks, "_WORKERS", 1)
+    monkeypatch.setattr(webhooks, "_TURN_SECONDS", 0.0)
+    record(store, "0")
+    two(other.url)
+    record(store, *"123456789")
+    assert receiver.wait(9) == other.wait(9) == list("123456789")
+    assert abs(len(receiver.requests) - len(other.requests)) <= 1
+    other.close()
 
 
 @pytest.mark.parametrize(
