@@ -254,6 +254,7 @@ class _Session:
             raise session.Interrupted("the tests cannot be collected")
         for module in self._modules.values():  # some are imported lazily
             importlib.import_module(module.partition("/")[2].removesuffix(".py").replace("/", "."))
+        gc.unfreeze()  # what collecting the tests left, which is not among the objects otherwise
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename in self._modules:
                 code = each.__code__

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import itertools
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,6 +104,28 @@ def test_a_change_is_one_of_functions_or_of_what_an_import_does(mutants, changed
     found = module.changed_functions(*(compile(text, "m.py", "exec") for text in (source, changed)))
 
     assert names == (None if found is None else [old.co_qualname for old, _ in found])
+
+
+@pytest.mark.full("runs make mutants on a module")
+def test_a_function_is_changed_in_the_process_that_has_collected_the_tests():
+    module, test = "deletion_vectors/z85.py", "tests/unit/kernel/deletion_vectors/test_z85.py"
+    command = [
+        sys.executable,
+        "dev/mutants.py",
+        "--only",
+        module,
+        "--tests",
+        test,
+        "--seed",
+        "1",
+        "--count",
+        "1",
+    ]
+
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    # A mutant that is only killed by another run of all tests has no test that killed it.
+    assert f" by {test}::" in result.stdout, result.stdout + result.stderr
 
 
 def test_a_statement_is_the_innermost_one_or_the_head_of_those_in_it(mutants):
