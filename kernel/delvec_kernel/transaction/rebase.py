@@ -230,16 +230,13 @@ class Rebase:
             self._targets |= {
                 key: Target(add.path, None, add, None, add) for key, add in winner.new_files.items()
             }
-            self._touched |= winner.new_files.keys()
             return
         outputs: dict[str, Target] = {}
         sources: dict[str, list[str]] = {}
         moved = {} if self._removal_kind == "rearrangement" else self._compacted.of(winner, keys)
         for key in keys:
-            if key not in self._targets or (
-                self._removal_kind == "rearrangement" and self._drop_from_compaction(key)
-            ):
-                continue
+            if self._removal_kind == "rearrangement" and self._drop_from_compaction(key):
+                continue  # now, or before with another one of them
             placed = self._new_positions(key, self._targets[key], winner, moved.get(key))
             if placed is None:
                 conflicts.rewritten.append(winner.removes[key].path)
@@ -258,7 +255,6 @@ class Rebase:
             elif not self._writes_vectors:
                 conflicts.rewritten += sources[output]  # we removed whole files, which are now parts of one
         self._targets |= outputs
-        self._touched |= outputs.keys()
 
     def _mark_moved(self, key: str) -> None:
         self._count_already_gone(self._targets.pop(key))
@@ -398,7 +394,7 @@ class Rebase:
             return changes, self._gone
         went: dict[str, tuple[BitMap64, BitMap64] | None] = {}
         for key, target in self._targets.items():
-            if key in self._touched and self._compaction.of(key) is not None:
+            if key in self._touched:
                 base = self._base(target)
                 went[key] = (self._current_rows(target) - base, base) if target.is_live else None
         return self._compaction.rebased(changes, went), 0

@@ -161,3 +161,17 @@ def test_nothing_is_dropped_if_an_output_has_no_record(table):
     table.compact(table.a)
 
     assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+def test_deletes_are_repeated_beside_a_source_whose_rows_were_not_recorded(table):
+    """Another writer computed its statistics again, which moves no row."""
+    ours = compaction(table, [table.a], [table.b])
+    first, second = ours.adds
+    ours = replace(ours, rewritten={second.path: ours.rewritten[second.path]})
+    table.win(replace(table.a, data_change=False))
+    table.commit(table.delete(table.b, [0]))
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.adds == [first, second]
+    assert verdict.changes.added_deletes == {second.path: BitMap64([0])}
