@@ -1,5 +1,7 @@
 """What a file's field may have to be read as the table's type: one decision for all engines."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.typed_files import FORMS, TYPES, schema_in, write_form
 
@@ -43,6 +45,13 @@ def test_the_types_that_a_form_is_read_as(tmp_path, form):
 def test_decimals_that_may_not_fit_or_are_none(precision, scale, kind):
     stored = FileField("a", "value", None, "fixed", ColumnKind("decimal", precision=precision, scale=scale))
     assert not holds(stored, data_type_from_json(kind))
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_a_moment_in_units_that_nobody_knows_yet_is_not_read(kind):
+    stored = FileField("a", "value", None, "int64", ColumnKind("timestamp", unit="", is_utc=True))
+    assert not holds(stored, PrimitiveType(kind))
+    assert holds(replace(stored, kind=replace(stored.kind, unit="us")), PrimitiveType(kind))
 
 
 def column(name, kind=LONG, number=None, physical=None):
