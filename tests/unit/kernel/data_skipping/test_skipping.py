@@ -402,6 +402,13 @@ def test_a_file_with_a_single_value_of_a_long_list():
     assert _may(unlisted, *(_between("i", each, each, nulls=10) for each in (100, 101))) == [False, False]
 
 
+def test_a_long_list_of_a_column_without_bounds_only_skips_files_of_nulls():
+    listed = ", ".join(["true", "false"] * 50)
+
+    for text in (f"flag IN ({listed})", f"flag NOT IN ({listed})"):
+        assert _may(text, {"nulls": {"flag": 0}}, {"nulls": {"flag": 10}}, UNKNOWN) == [True, False, True]
+
+
 @pytest.mark.parametrize("members", [10, 100])
 def test_fractions_never_equal_integers(members):
     numbers = [f"{each}.5" for each in range(100, 100 + members)]
