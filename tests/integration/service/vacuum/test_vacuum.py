@@ -285,6 +285,18 @@ def test_kept_versions_can_still_be_read(filled):
     assert vacuum(filled, dry_run=True, **NOW)["num-files"] == 4
 
 
+def test_change_files_of_kept_versions_stay(filled):
+    for number in (2, 3):
+        name = f"_change_data/{number}.parquet"
+        file(filled, name)
+        foreign(filled, {"cdc": {"path": name, "partitionValues": {}, "size": 9, "dataChange": False}})
+
+    found = vacuum(filled, dry_run=True, keep_versions=[3], **NOW)["files"]
+
+    assert "_change_data/2.parquet" in found
+    assert "_change_data/3.parquet" not in found
+
+
 def test_a_longer_retention_than_the_tables_holds_for_what_checkpoints_have_forgotten(filled):
     filled.delete({}, removes=["b.parquet"])
     age_all(filled, days=100)
@@ -427,6 +439,26 @@ def test_storage_that_denies_deletes_is_one_error_that_says_what_is_gone(filled,
     monkeypatch.undo()
     assert vacuum(filled)["num-files"] == 20
     assert data(filled) == {"a.parquet", "b.parquet"}
+
+
+def test_one_batch_that_fails_is_told_if_others_after_it_do_not(filled, monkeypatch, error):
+    for number in range(10):
+        file(filled, f"{number:02}.parquet")
+    monkeypatch.setattr(running_vacuum, "_BATCH_FILES", 5)
+    original = running_vacuum.delete_files
+
+    def denied(location, paths, **options):
+        is_first = "00.parquet" in paths
+        done = original(location, [] if is_first else paths, **options)
+        if is_first:
+            done.failed, done.error = list(paths), StorageDenied("Cannot delete: permission denied.")
+        return done
+
+    monkeypatch.setattr(running_vacuum, "delete_files", denied)
+    found = error(filled.client.post(f"{filled.url}/vacuum", json={}))
+
+    assert (found["type"], found["details"]["deleted"]) == ("VacuumIncomplete", 5)
+    assert filled.action(3, "commitInfo")["operationParameters"] == {"status": "FAILED"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may delete everything")
@@ -597,6 +629,28 @@ def test_lite_keeps_what_is_within_the_retention_or_live_again(filled):
     assert vacuum(filled, mode="lite")["num-files"] == 0
     assert json.loads((filled.log / "_last_vacuum_info").read_text()) == {
         "latestCommitVersionOutsideOfRetentionWindow": 2
+    }
+
+
+def test_lite_deletes_later_what_a_kept_version_needed(filled):
+    filled.delete({}, removes=["b.parquet"])
+    for version, days in enumerate([40, 30, 25]):
+        expired(filled, version, days)
+    age_all(filled)
+
+    assert vacuum(filled, mode="lite", keep_versions=[1])["num-files"] == 0
+    assert vacuum(filled, mode="lite")["files"] == ["b.parquet"]
+
+
+def test_lite_reaches_only_commits_beyond_the_retention(filled):
+    filled.delete({}, removes=["b.parquet"])
+    for version, days in enumerate([40, 30, 3]):
+        expired(filled, version, days)
+    age_all(filled)
+
+    assert vacuum(filled, mode="lite")["num-files"] == 0
+    assert json.loads((filled.log / "_last_vacuum_info").read_text()) == {
+        "latestCommitVersionOutsideOfRetentionWindow": 1
     }
 
 

@@ -16,7 +16,7 @@ from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
 from delvec_kernel.file_index.files import DELETION_VECTOR
 from delvec_kernel.locations import canonical_relative, log_path
-from delvec_maintenance.vacuum.references import References
+from delvec_maintenance.vacuum.references import References, removed_files
 from delvec_maintenance.vacuum.retention import Retention, hidden_names
 
 LOCATION = "file:///data/my%20table"
@@ -140,6 +140,13 @@ def test_a_descriptor_without_a_file_raises(vector, error):
 def test_a_path_out_of_the_table_raises():
     with pytest.raises(LocationNotAllowed):
         References(LOCATION).add_paths(pa.array(["../other/a.parquet"]))
+
+
+def test_removed_files_include_vectors_that_are_named_by_an_absolute_path():
+    vectors = [Descriptor("p", f"{place}/v.bin", 1, 34, 1) for place in (LOCATION, "s3://bucket/elsewhere")]
+    removes = [RemoveFile(f"{n}.parquet", 0, size=9, deletion_vector=each) for n, each in enumerate(vectors)]
+
+    assert removed_files(removes, LOCATION) == {"0.parquet": 9, "v.bin": 34, "1.parquet": 9}
 
 
 def test_inline_vectors_need_no_file():
