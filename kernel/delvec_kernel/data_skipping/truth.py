@@ -115,10 +115,6 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _array(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    return _one_chunk(files[name]) if files.num_rows else pa.nulls(0, kind)
-
-
 def _partition_bounds(files: pa.Table, paths: Sequence[Path], schema: StructType) -> dict[Path, Bounds]:
     if not paths or not files.num_rows:
         return {}
@@ -130,8 +126,7 @@ def _partition_bounds(files: pa.Table, paths: Sequence[Path], schema: StructType
 
 
 def _statistics(files: pa.Table, paths: Sequence[Path], schema: StructType) -> Mapping[Path, Bounds]:
-    stats = _array(files, "stats", pa.string())
-    return statistics_bounds(stats, _array(files, "num_records", pa.int64()), paths, schema)
+    return statistics_bounds(_one_chunk(files["stats"]), _one_chunk(files["num_records"]), paths, schema)
 
 
 class _Evaluation:

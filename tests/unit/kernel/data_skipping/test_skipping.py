@@ -579,6 +579,7 @@ def test_wide_bounds():
         "{} null",
         "{} {}",
         "{} null {}",
+        "{}\nnull\n{}",
         '{"minValues":{"col-i":50}}{"minValues":{"col-i":60}}',
     ],
 )

@@ -51,7 +51,9 @@ def test_decimals_that_may_not_fit_or_are_none(precision, scale, kind):
 def test_a_moment_in_units_that_nobody_knows_yet_is_not_read(kind):
     stored = FileField("a", "value", None, "int64", ColumnKind("timestamp", unit="", is_utc=True))
     assert not holds(stored, PrimitiveType(kind))
-    assert holds(replace(stored, kind=replace(stored.kind, unit="us")), PrimitiveType(kind))
+    micros = replace(stored, kind=replace(stored.kind, unit="us"))
+    assert holds(micros, PrimitiveType(kind))
+    assert not holds(replace(micros, physical="int32"), PrimitiveType(kind))
 
 
 def column(name, kind=LONG, number=None, physical=None):
