@@ -498,6 +498,8 @@ def test_dates_and_times():
     assert _may("ts > timestamp '2024-03-02T00:00:00.000999Z'", at) == [True]
     assert _may("ts > timestamp '2024-03-02T00:00:00.001Z'", at) == [False]
     assert _may("ts > timestamp '2024-03-02T02:00:00+01:00'", at) == [False]
+    assert _may("ts > timestamp '2024-03-02T10:30:00+11:00'", at) == [True]
+    assert _may("ts < timestamp '2024-02-29T13:00:00-11:30'", at) == [True]
     assert _may("ts < '2024-03-01 00:00:00 UTC'", at) == [False]
     # The session's time zone determines the instant.
     assert _may("ts > timestamp '2024-03-02 12:00:00'", at) == [True]
