@@ -88,6 +88,13 @@ def test_vacuum_deletes_and_says_so_in_two_commits_as_delta_spark_does(filled):
     assert [list(action) for action in filled.actions(2)] == [["commitInfo"]]
 
 
+def test_the_history_says_which_retention_was_asked_for(filled):
+    file(filled, "old.parquet")
+    vacuum(filled, **NOW)
+    parameters = filled.action(2, "commitInfo")["operationParameters"]
+    assert (parameters["specifiedRetentionMillis"], parameters["retentionCheckEnabled"]) == ("0", "false")
+
+
 def test_where_there_is_nothing_to_delete_nothing_is_committed(filled):
     age_all(filled)
     assert vacuum(filled)["result"] == "nothing-to-delete"
