@@ -28,6 +28,7 @@ from delvec_engines.spark.merge_source import SOURCE_ROW
 from delvec_engines.spark.row_expressions import BROKEN, as_stored, first_broken, generated_value
 from delvec_engines.spark.scan import ROW, spark_schema
 from delvec_engines.spark.session import refuse_variables
+from delvec_engines.spark.write import with_writers
 from delvec_errors import InvalidPredicate
 from delvec_kernel.constraints.declared import Check
 from delvec_kernel.expressions.expression import Expression
@@ -127,9 +128,7 @@ class ChangeFrames:
         """Return the pass for unmatched source rows, aliased by the source's name."""
         target = self._target
         if target.identity:
-            # Unique identity values require that all tasks know the number of tasks.
-            writers = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-            frame, target = frame.repartition(writers), replace(target, writers=writers)
+            frame, target = with_writers(frame, target)
         whens = [(number, _applies(clause, has_source=False)) for number, clause in clauses]
         nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(ROW)]
         metadata_columns = [*nowhere, F.col(CLAUSE)]

@@ -6,7 +6,6 @@ Tested in `tests/integration/engines/test_own_rows.py` and `tests/integration/sp
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -46,6 +45,7 @@ from delvec_engines.spark.write import (
     is_spark_frame,
     ntz_to_timestamp,
     rebalanced,
+    with_writers,
     write_frame,
 )
 from delvec_errors import BadRequest, InvalidPredicate
@@ -269,9 +269,7 @@ class SparkEngine:
         check_schema(data, target, absent_columns(data, checks))
         data = rebalanced(ntz_to_timestamp(data, target), target)
         if target.identity:
-            # Unique identity values require that all tasks know the number of tasks.
-            writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-            data, target = data.repartition(writers), replace(target, writers=writers)
+            data, target = with_writers(data, target)
         with failures.of_source(), described(self.spark, _last_part(target.location), "write files"):
             if not checks.is_needed:
                 return write_frame(data, target)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from delvec_engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec_engines.parquet_writer import DataFileWriter, write_data_files
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
+from delvec_engines.spark import jvm
 from delvec_engines.spark.dv_filter import VectorSource
 from delvec_engines.spark.file_values import FILE
 from delvec_engines.spark.job_descriptions import described
@@ -57,6 +59,7 @@ __all__ = [
     "ntz_to_timestamp",
     "num_records",
     "rebalanced",
+    "with_writers",
     "write_frame",
 ]
 
@@ -65,6 +68,7 @@ _RESULT: Final = "add string, error string"
 _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
 _COMPACTED: Final = "adds string, row_ranges string, error string"
 _COMPACTED_SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("adds", "row_ranges", "error")])
+_FEW_BYTES: Final = 4 << 20
 _BINS_AT_ONCE: Final = 15
 """As delta-spark's ``spark.databricks.delta.optimize.maxThreads``."""
 
@@ -144,6 +148,17 @@ def rebalanced(frame: DataFrame, target: WriteTarget) -> DataFrame:
     names = {name.lower(): name for name in frame.columns}
     partitioned = [names[name.lower()] for name in target.partition_columns if name.lower() in names]
     return frame.hint("rebalance", *(F.col(backticked(name)) for name in partitioned))
+
+
+def with_writers(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, WriteTarget]:
+    """Divide rows among tasks that all know how many they are, which unique identity values require.
+
+    One task numbers few rows, without gaps.
+    """
+    size = jvm.expected_size(frame)
+    is_few = size is not None and size.nbytes <= _FEW_BYTES
+    writers = 1 if is_few else int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return frame.repartition(writers), replace(target, writers=writers)
 
 
 def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None = None) -> list[AddFile]:

@@ -50,3 +50,10 @@ def test_statements_see_the_views_of_the_session_and_other_statements_are_spark_
         session.sql("SELECT * FROM nobody")
     with pytest.raises(delvec.TableNotFound):
         lake.sql("SELECT * FROM nobody", engine=spark)
+
+
+def test_a_statement_numbers_its_few_rows_without_gaps(lake, spark):
+    lake.sql("CREATE TABLE visits (n BIGINT GENERATED ALWAYS AS IDENTITY, who STRING)")
+    for who in ("('Ada'), ('Bob')", "('Cy')"):
+        sql(spark, lake).sql(f"INSERT INTO visits (who) VALUES {who}")
+    assert sorted(lake.table("visits").to_arrow()["n"].to_pylist()) == [1, 2, 3]
