@@ -6,8 +6,9 @@ Tested in `tests/integration/spark/test_spark_delta_table.py` and
 
 # ruff: noqa: N802, N803, A002 - delta-spark's spelling is the point
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -18,6 +19,7 @@ from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
+from delvec.spark.frames import detail_frame, history_frame, is_retention_checked, struct
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
@@ -36,51 +38,8 @@ from delvec_kernel import locations
 __all__ = ["DeltaTable"]
 
 _UNKNOWN_FEATURE: Final = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
-_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TEXTS: Final = T.MapType(T.StringType(), T.StringType())
-_JOB: Final = ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
-
-
-def _struct(**fields: T.DataType) -> T.StructType:
-    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
-
-
-_HISTORY: Final = _struct(
-    version=T.LongType(),
-    timestamp=T.TimestampType(),
-    userId=T.StringType(),
-    userName=T.StringType(),
-    operation=T.StringType(),
-    operationParameters=_TEXTS,
-    job=_struct(**dict.fromkeys(_JOB, T.StringType())),
-    notebook=_struct(notebookId=T.StringType()),
-    clusterId=T.StringType(),
-    readVersion=T.LongType(),
-    isolationLevel=T.StringType(),
-    isBlindAppend=T.BooleanType(),
-    operationMetrics=_TEXTS,
-    userMetadata=T.StringType(),
-    engineInfo=T.StringType(),
-)
-_DETAIL: Final = _struct(
-    format=T.StringType(),
-    id=T.StringType(),
-    name=T.StringType(),
-    description=T.StringType(),
-    location=T.StringType(),
-    createdAt=T.TimestampType(),
-    lastModified=T.TimestampType(),
-    partitionColumns=T.ArrayType(T.StringType()),
-    clusteringColumns=T.ArrayType(T.StringType()),
-    numFiles=T.LongType(),
-    sizeInBytes=T.LongType(),
-    properties=_TEXTS,
-    minReaderVersion=T.IntegerType(),
-    minWriterVersion=T.IntegerType(),
-    tableFeatures=T.ArrayType(T.StringType()),
-)
-
+_OF_ANOTHER_STORE: Final = re.compile(r"fs\.(?!file\.)\w+\.")
+"""Hadoop's options that mean nothing for local files."""
 _RESTORED: Final = {
     "table_size_after_restore": "tableSizeAfterRestore",
     "num_of_files_after_restore": "numOfFilesAfterRestore",
@@ -108,18 +67,23 @@ class DeltaTable:
         Args:
             sparkSession: classic or Connect.
             path: a path or URL.
-            hadoopConf: must be empty: the service and Spark have their own access to storage.
+            hadoopConf: options of other file systems than the path's: the service and Spark have their own access to
+                storage.
 
         Raises:
+            BadRequest: an option is not about another file system.
             NotADeltaTable: there is no Delta table at the path.
         """
-        if hadoopConf:
+        place = locations.absolute(path)
+        is_local = locations.canonical(place).startswith("file:")
+        keys = [key for key in hadoopConf or {} if not (is_local and _OF_ANOTHER_STORE.match(key))]
+        if keys:
             raise BadRequest(
-                "hadoopConf is not supported: set the service's credentials in its environment, and Spark's in the "
-                "session",
-                keys=sorted(hadoopConf),
+                f"hadoopConf is not supported ({', '.join(sorted(keys))}): set the service's credentials in its "
+                "environment, and Spark's in the session",
+                keys=sorted(keys),
             )
-        found = current().table(locations.absolute(path), engine=sparkSession)
+        found = current().table(place, engine=sparkSession)
         found.version()  # raises if the log of a registered table is gone
         return cls(sparkSession, found)
 
@@ -278,12 +242,11 @@ class DeltaTable:
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the commits, newest first, as delta-spark's history does."""
-        rows = [_row(entry, _HISTORY) for entry in self._table.history(limit)]
-        return self._spark.createDataFrame(rows, _HISTORY)
+        return history_frame(self._spark, self._table.history(limit))
 
     def detail(self) -> DataFrame:
         """Return one row about the table, as DESCRIBE DETAIL does."""
-        return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
+        return detail_frame(self._spark, self._table.detail())
 
     def changes(
         self,
@@ -326,8 +289,7 @@ class DeltaTable:
             VacuumIncomplete: storage did not delete everything; run it again.
         """
         hours = None if retentionHours is None else float(retentionHours)
-        checked = self._spark.conf.get(_RETENTION_CHECK, "true") or "true"
-        self._table.vacuum(hours, enforce_retention_duration=checked.strip().lower() != "false", limit=0)
+        self._table.vacuum(hours, enforce_retention_duration=is_retention_checked(self._spark), limit=0)
         return self._spark.createDataFrame([], T.StructType([]))
 
     def restoreToVersion(self, version: int) -> DataFrame:
@@ -364,7 +326,7 @@ class DeltaTable:
 
     def _restored(self, metrics: Metrics) -> DataFrame:
         rows = [] if metrics.version is None else [tuple(metrics[name] for name in _RESTORED.values())]
-        schema = _struct(**dict.fromkeys(_RESTORED, T.LongType()))
+        schema = struct(**dict.fromkeys(_RESTORED, T.LongType()))
         return self._spark.createDataFrame(rows, schema)
 
     def generate(self, mode: str) -> None:
@@ -499,23 +461,6 @@ def _session(given: SparkSession | None) -> SparkSession:
     if found is None:
         raise BadRequest("no SparkSession is active; pass one")
     return found
-
-
-def _row(values: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
-    return tuple(_value(values.get(item.name), item.dataType) for item in schema.fields)
-
-
-def _value(value: Any, kind: T.DataType) -> Any:
-    """Convert a value of the service's response for Spark: milliseconds become a timestamp."""
-    if value is None:
-        return None
-    if isinstance(kind, T.TimestampType):
-        return _EPOCH + timedelta(milliseconds=int(value))
-    if isinstance(kind, T.StructType):
-        return _row(value, kind) if isinstance(value, Mapping) else None
-    if isinstance(kind, T.StringType):
-        return str(value)
-    return value
 
 
 def _gone(name: str, who: str, error: NotADeltaTable, drop: str) -> NotADeltaTable:

@@ -197,7 +197,7 @@ class DeltaTableBuilder:
         if self._mode == "replace":
             if there is None:
                 raise TableNotFound(
-                    f"The table '{self._name or self._location}' does not exist, so it cannot be replaced; use "
+                    f"The table '{self._name or self._location}' cannot be found, so it cannot be replaced; use "
                     "createOrReplace to create it."
                 )
             there.replace_with(self._definition(), "REPLACE TABLE")
@@ -218,9 +218,11 @@ class DeltaTableBuilder:
             return self._create_at(self._location, definition)
         there = self._existing()
         self._location = place_of(self._spark, str(self._name))
-        if there is not None and there.location != locations.canonical(locations.absolute(self._location)):
+        if there is not None and self._mode == "createOrReplace":
+            self._location = there.location
+        elif there is not None and there.location != locations.canonical(locations.absolute(self._location)):
             raise TableAlreadyExists(
-                f"The name '{self._name}' belongs to the table at {there.location}, which is not in Spark's warehouse; "
+                f"The table '{self._name}' already exists at {there.location}, which is not in Spark's warehouse; "
                 "give that location, or choose another name.",
                 location=there.location,
             )
@@ -248,7 +250,8 @@ class DeltaTableBuilder:
             self._location, self._name = entry.location, None
         elif not entry.is_view:
             raise TableAlreadyExists(
-                f"'{name}' is {entry.what} in Spark's catalog; give the new table another name, or a location."
+                f"'{name}' already exists in Spark's catalog as {entry.what}; give the new table another name, or a "
+                "location."
             )
 
     def _definition(self) -> TableDefinition:

@@ -6,7 +6,7 @@ Tested in `tests/integration/client/sql/test_table_definitions.py`.
 import json
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from delvec.sql.definitions import creation_text
 from delvec.sql.tokens import Cursor
 from delvec_commands.display import type_text
 from delvec_kernel.schema.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["describe", "show"]
 
@@ -30,8 +33,11 @@ _DETAILS: Final = {
 """What DESCRIBE EXTENDED shows, and its names in DESCRIBE DETAIL."""
 
 
-def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
+def describe(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> "pa.Table | DataFrame":
     """Run DESCRIBE [TABLE] [EXTENDED], DESCRIBE DETAIL or DESCRIBE HISTORY.
+
+    Returns:
+        Text in Arrow; of DETAIL and HISTORY on Spark the DataFrames of delta-spark.
 
     Raises:
         InvalidStatement: it is another statement.
@@ -45,7 +51,12 @@ def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
         limit = int(cursor.literal("a number")) if kind == "HISTORY" and cursor.take("LIMIT") else None
         cursor.end()
         table = lake.table(name.name)
-        return _rows([table.detail()] if kind == "DETAIL" else table.history(limit))
+        answer = [table.detail()] if kind == "DETAIL" else table.history(limit)
+        if spark is None:
+            return _rows(answer)
+        from delvec.spark.frames import detail_frame, history_frame
+
+        return detail_frame(spark, answer[0]) if kind == "DETAIL" else history_frame(spark, answer)
     cursor.take("TABLE")
     extended = cursor.take("EXTENDED") or cursor.take("FORMATTED")
     name = cursor.table()

@@ -13,6 +13,8 @@ from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.transaction import Metrics
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from delvec.sql.changes import OpenTable, RunQuery
 
 __all__ = ["analyze", "fsck", "generate", "optimize", "reorg", "restore", "vacuum"]
@@ -67,8 +69,12 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     return opened(name).optimize.run(OptimizeOptions(where, purge=True, dry_run=dry_run))
 
 
-def vacuum(cursor: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:
+def vacuum(
+    cursor: Cursor, opened: "OpenTable", rows: "RunQuery", spark: "SparkSession | None" = None
+) -> pa.Table:
     """Run VACUUM table [FULL | LITE] [USING INVENTORY table | (query)] [RETAIN n HOURS] [DRY RUN].
+
+    A Spark session decides whether the retention is checked, as for ``DeltaTable.vacuum``.
 
     Returns:
         One column ``path``, as in delta-spark: the files of a dry run, otherwise the table's location.
@@ -102,9 +108,22 @@ def vacuum(cursor: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:
             )
     table = opened(name)
     files = None if inventory is None else rows(parse_query(inventory, "spark"))
-    vacuum_result = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED, inventory=files)
+    vacuum_result = table.vacuum(
+        hours,
+        dry_run,
+        mode=mode,
+        limit=_LISTED,
+        inventory=files,
+        enforce_retention_duration=spark is None or _is_retention_checked(spark),
+    )
     paths = [f"{table.location}/{path}" for path in vacuum_result["files"]] if dry_run else [table.location]
     return pa.table({"path": pa.array(paths, pa.string())})
+
+
+def _is_retention_checked(spark: "SparkSession") -> bool:
+    from delvec.spark.frames import is_retention_checked
+
+    return is_retention_checked(spark)
 
 
 def _inventory(cursor: Cursor) -> str:

@@ -38,6 +38,11 @@ class _Session:
     engine: Any
     functions: Collection[str]
 
+    @property
+    def spark(self) -> Any:
+        """The engine if it is a Spark session, or None."""
+        return self.engine if _is_spark(self.engine) else None
+
     def opened(self, name: TableName) -> "DeltaTable":
         return self.lake.table(name.name, engine=self.engine)
 
@@ -59,7 +64,7 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
     cursor.expect("EXPLAIN")
     word, at = cursor.word(), cursor.position
     text = cursor.text[at:].rstrip().rstrip(";")
-    explanation = Explanation(session.opened, on_spark=_is_spark(session.engine))
+    explanation = Explanation(session.opened, on_spark=session.spark is not None)
     changed = {"DELETE": changes.delete, "UPDATE": changes.update}.get(word)
     if word in QUERIES:
         explanation.rows(parse_query(text, "spark"))
@@ -94,12 +99,12 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
     "CONVERT": lambda cursor, session: creation.convert(session.lake, cursor, session.engine),
     "ALTER": lambda cursor, session: alter_table.alter(session.lake, cursor, session.opened),
     "COMMENT": lambda cursor, session: alter_table.comment(cursor, session.opened),
-    "DESCRIBE": lambda cursor, session: inspection.describe(session.lake, cursor),
+    "DESCRIBE": lambda cursor, session: inspection.describe(session.lake, cursor, session.spark),
     "SHOW": lambda cursor, session: inspection.show(session.lake, cursor),
     "OPTIMIZE": lambda cursor, session: maintenance.optimize(cursor, session.opened),
     "REORG": lambda cursor, session: maintenance.reorg(cursor, session.opened),
     "ANALYZE": lambda cursor, session: maintenance.analyze(cursor, session.opened),
-    "VACUUM": lambda cursor, session: maintenance.vacuum(cursor, session.opened, session.rows),
+    "VACUUM": lambda cursor, session: maintenance.vacuum(cursor, session.opened, session.rows, session.spark),
     "RESTORE": lambda cursor, session: maintenance.restore(cursor, session.opened),
     "FSCK": lambda cursor, session: maintenance.fsck(cursor, session.opened),
     "GENERATE": lambda cursor, session: maintenance.generate(cursor, session.opened),

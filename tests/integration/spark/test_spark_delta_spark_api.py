@@ -174,11 +174,14 @@ def test_a_table_by_name_alone_goes_into_sparks_warehouse(lake, spark, tmp_path)
         spark.sql(f"CREATE DATABASE db_{name}")
         spark.sql(f"CREATE TABLE db_{name}.other USING parquet AS SELECT 1 AS id")
         assert done("create", f"db_{name}.t").detail().first().location.endswith(f"/db_{name}.db/t")
-        with pytest.raises(delvec.TableAlreadyExists, match="USING parquet"):
+        with pytest.raises(delvec.TableAlreadyExists, match=r"already exists .* USING parquet"):
             done("create", f"db_{name}.other")
         lake.create_table(tmp_path / "elsewhere", "id long", name=f"e_{name}")
-        with pytest.raises(delvec.TableAlreadyExists, match="elsewhere"):
-            done("createOrReplace", f"e_{name}")
+        with pytest.raises(delvec.TableAlreadyExists, match=rf"'e_{name}' already exists at .*elsewhere"):
+            done("create", f"e_{name}")
+        assert done("createOrReplace", f"e_{name}").detail().first().location.endswith("elsewhere")
+        with pytest.raises(delvec.TableNotFound, match="cannot be found"):
+            done("replace", f"n_{name}")
     finally:
         spark.sql(f"DROP DATABASE IF EXISTS db_{name} CASCADE")
         shutil.rmtree(f"{warehouse}/{name}", ignore_errors=True)

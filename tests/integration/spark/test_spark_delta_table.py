@@ -182,8 +182,15 @@ def test_is_delta_table(people, lake, spark, tmp_path):
 def test_for_path_of_no_table(spark, lake, tmp_path):
     with pytest.raises(delvec.NotADeltaTable):
         DeltaTable.forPath(spark, str(tmp_path))
-    with pytest.raises(delvec.BadRequest, match="hadoopConf"):
-        DeltaTable.forPath(spark, str(tmp_path), {"fs.s3a.access.key": "x"})
+    for place, option in (
+        (str(tmp_path), "fs.file.impl"),
+        ("s3://bucket/t", "fs.s3a.access.key"),
+        (str(tmp_path), "key"),
+    ):
+        with pytest.raises(delvec.BadRequest, match=rf"hadoopConf is not supported .{option}"):
+            DeltaTable.forPath(spark, place, {option: "x"})
+    lake.create_table(tmp_path / "t", "id long")
+    assert DeltaTable.forPath(spark, str(tmp_path / "t"), {"fs.s3a.access.key": "x"}).toDF().columns == ["id"]
 
 
 def test_arguments_are_named_as_in_delta_spark():

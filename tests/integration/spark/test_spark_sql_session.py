@@ -42,6 +42,21 @@ def test_statements_see_the_views_of_the_session_and_other_statements_are_spark_
     assert session.table("fresh").count() == 2
     assert session.sql("SET spark.sql.ansi.enabled").count() == 1
     assert session.sql("DESCRIBE folk").count() == 2
+    detail = session.sql("DESCRIBE DETAIL folk").first()
+    assert (detail.format, detail.partitionColumns, detail.properties["delta.enableDeletionVectors"]) == (
+        "delta",
+        [],
+        "true",
+    )
+    history = session.sql("DESC HISTORY folk LIMIT 2")
+    assert [(row.operation, row.operationMetrics["numDeletedRows"]) for row in history.take(1)] == [
+        ("DELETE", "3")
+    ]
+    with pytest.raises(delvec.RetentionTooShort):
+        session.sql("VACUUM folk RETAIN 0 HOURS")
+    session.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
+    assert session.sql("VACUUM folk RETAIN 0 HOURS").first().path.endswith("folk")
+    session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert session.sql("SELECT id FROM fresh WHERE id > :least", args={"least": 3}).count() == 1
     assert session.range(3).count() == 3
     explained = lake.sql("EXPLAIN DELETE FROM folk WHERE id = 3", engine=spark).to_pylist()
