@@ -3,7 +3,7 @@
 import pytest
 
 import delvec
-from delvec.spark import DeltaTable, use
+from delvec.spark import DeltaTable, sql, use
 
 pytestmark = [
     pytest.mark.jars,
@@ -58,3 +58,22 @@ def test_a_name_is_looked_up_in_the_catalog_first(lake, delta_spark, tmp_path):
         for name in ("external_one", "managed_one", "of_parquet"):
             delta_spark.sql(f"DROP TABLE IF EXISTS {name}")
         delta_spark.sql("DROP VIEW IF EXISTS view_of_one")
+
+
+def test_a_built_table_has_its_name_in_the_catalog_until_it_is_dropped(lake, delta_spark):
+    use(lake)
+    session = sql(delta_spark, lake)
+    try:
+        builder = DeltaTable.create(delta_spark).tableName("built").addColumn("id", "long")
+        built = builder.addColumn("next", "long", generatedAlwaysAs="id + 1").execute()
+        delta_spark.sql("INSERT INTO built (id) VALUES (1)")
+        built.update(set={"id": "5"})
+        assert [tuple(row) for row in delta_spark.table("built").collect()] == [(5, 6)]
+        session.sql("DROP TABLE built")
+        delta_spark.sql("CREATE TABLE only_there (id int) USING parquet")
+        session.sql("DROP TABLE IF EXISTS only_there")
+        assert not any(delta_spark.catalog.tableExists(name) for name in ("built", "only_there"))
+    finally:
+        use(None)
+        for name in ("built", "only_there"):
+            delta_spark.sql(f"DROP TABLE IF EXISTS {name}")

@@ -1,8 +1,9 @@
-"""Look-ups in Spark's catalog.
+"""Entries of Spark's catalog.
 
 Tested in `tests/integration/spark/test_spark_delta_spark_api.py`.
 """
 
+import logging
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -10,14 +11,19 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from delvec_engines.spark.manifest import hadoop_path
 from delvec_errors import BadRequest
+from delvec_kernel import locations
 
-__all__ = ["CatalogEntry", "catalog_entry", "place_of", "short_name"]
+__all__ = ["CatalogEntry", "add_entry", "catalog_entry", "place_of", "remove_entry", "short_name"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 _FORMATS: Final = frozenset({"delta", "delvec"})
 _VIEW: Final = "VIEW"
 _A_VIEW: Final = "a view"
 _DEFAULTS: Final = ("spark_catalog.", "default.")
+_SESSION_CATALOG: Final = "spark.sql.catalog.spark_catalog"
+_DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _FACT: Final = re.compile(r"^(Provider|Location|Type): (.*)$", re.MULTILINE)
 
 
@@ -28,10 +34,12 @@ class CatalogEntry:
     Attributes:
         what: it is, for messages.
         location: of the Delta table; None for everything else.
+        is_external: whether the table's files stay if it is dropped.
     """
 
     what: str
     location: str | None
+    is_external: bool = False
 
     @property
     def is_view(self) -> bool:
@@ -41,7 +49,7 @@ class CatalogEntry:
 
 def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
     """Return the catalog's entry for a name of one to three parts, or None."""
-    quoted = [f"`{part.strip('`').replace('`', '``')}`" for part in name.split(".")]
+    quoted = _quoted(name)
     try:
         # PySpark logs errors of statements, even expected ones.
         if not spark.catalog.tableExists(".".join(quoted)):
@@ -55,10 +63,38 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
         facts |= _listed(spark, quoted)
     provider = str(facts.get("Provider", "")).lower()
     if provider in _FORMATS and facts.get("Type") != _VIEW:
-        return CatalogEntry("a Delta table", facts.get("Location"))
+        return CatalogEntry("a Delta table", facts.get("Location"), facts.get("Type") == "EXTERNAL")
     if facts.get("Type") == _VIEW or not provider:
         return CatalogEntry(_A_VIEW, None)
     return CatalogEntry(f"a table USING {provider}", None)
+
+
+def add_entry(spark: SparkSession, name: str, location: str) -> None:
+    """Give a table a name in Spark's catalog, if that is delta-spark's and has its database but not the name.
+
+    Spark's own catalog cannot have the table: Spark would not tell a Python data source which one is read.
+    """
+    if spark.conf.get(_SESSION_CATALOG, "") != _DELTA_CATALOG:
+        return
+    quoted = ".".join(_quoted(name))
+    try:
+        if not spark.catalog.tableExists(quoted):
+            spark.catalog.createTable(quoted, path=hadoop_path(location), source="delta")
+    except Exception as error:  # noqa: BLE001 - the table exists, whatever delta-spark cannot read of it
+        _LOGGER.warning("Spark's catalog does not get the table '%s': %.200s", name, error)
+
+
+def remove_entry(spark: SparkSession, name: str, location: str) -> None:
+    """Remove what :func:`add_entry` added; other tables of that name stay."""
+    entry = catalog_entry(spark, name)
+    if entry is None or entry.location is None or not entry.is_external:
+        return
+    if locations.canonical(entry.location) == location:
+        spark.sql(f"DROP TABLE IF EXISTS {'.'.join(_quoted(name))}")
+
+
+def _quoted(name: str) -> list[str]:
+    return [f"`{part.strip('`').replace('`', '``')}`" for part in name.split(".")]
 
 
 def short_name(name: str) -> str:

@@ -3,7 +3,8 @@
 Tested in `tests/integration/spark/test_spark_sql_session.py`.
 """
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,8 @@ from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidStatement, TableNotFound
 
 __all__ = ["DelvecSession", "sql"]
+
+_DROP: Final = re.compile(r"\s*DROP\b", re.IGNORECASE)
 
 
 class DelvecSession:
@@ -33,8 +36,8 @@ class DelvecSession:
     def sql(self, sqlQuery: str, *arguments: Any, **options: Any) -> DataFrame:  # noqa: N803 - as in PySpark
         """Run a statement as :meth:`delvec.Connection.sql`, or as ``spark.sql`` if it is none of Delvec's.
 
-        Those are statements that :meth:`delvec.Connection.sql` cannot parse, or whose table the connection does not have, and those
-        with arguments.
+        Those are statements that :meth:`delvec.Connection.sql` cannot parse, or whose table the connection does not
+        have, also DROP TABLE IF EXISTS, and those with arguments.
 
         Raises:
             DelvecError: of the statement.
@@ -45,6 +48,8 @@ class DelvecSession:
         try:
             result = self._lake.sql(sqlQuery, engine=self._spark)
         except (InvalidStatement, TableNotFound):
+            return self._spark.sql(sqlQuery)
+        if result == Altered(None, None) and _DROP.match(sqlQuery):
             return self._spark.sql(sqlQuery)
         return self._frame(result)
 

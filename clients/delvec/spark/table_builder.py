@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.ddl import parse_type
 from delvec.spark.arguments import check_kind
-from delvec.spark.catalog import catalog_entry, place_of, short_name
+from delvec.spark.catalog import add_entry, catalog_entry, place_of, short_name
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
 from delvec_commands.dml.table_definition import TableDefinition
@@ -184,16 +184,19 @@ class DeltaTableBuilder:
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
         try:
-            return self._execute()
+            table = self._execute()
         except (TableAlreadyExists, TableNotFound) as error:
             raise with_base(error, AnalysisException) from None
+        if self._name is not None:
+            add_entry(self._spark, self._name, table.location)
+        return self._wrap(self._spark, table)
 
-    def _execute(self) -> Any:
+    def _execute(self) -> Table:
         if self._location is None:
             self._look_up(str(self._name))
         there = self._existing() if self._mode in ("createIfNotExists", "replace") else None
         if self._mode == "createIfNotExists" and there is not None:
-            return self._wrap(self._spark, there)
+            return there
         if self._mode == "replace":
             if there is None:
                 raise TableNotFound(
@@ -201,17 +204,16 @@ class DeltaTableBuilder:
                     "createOrReplace to create it."
                 )
             there.replace_with(self._definition(), "REPLACE TABLE")
-            return self._wrap(self._spark, there)
+            return there
         definition = self._definition()
         try:
-            made = self._create(definition)
+            return self._create(definition)
         except TableAlreadyExists:
             # Another writer may have just created it.
             there = self._existing() if self._mode == "createIfNotExists" else None
             if there is None:
                 raise
-            return self._wrap(self._spark, there)
-        return self._wrap(self._spark, made)
+            return there
 
     def _create(self, definition: TableDefinition) -> Table:
         if self._location is not None or current().url is not None or current().has_warehouse:

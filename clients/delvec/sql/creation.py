@@ -19,6 +19,8 @@ from delvec_errors import BadRequest, NotFound, TableNotFound
 from delvec_kernel.schema.types import StructType, schema_from
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from delvec.sql.changes import OpenTable, RunQuery
     from delvec.table import DeltaTable
 
@@ -249,8 +251,8 @@ def _clone(cursor: Cursor, opened: "OpenTable", target: _Target) -> Metrics:
     )[1]
 
 
-def drop(lake: Catalog, cursor: Cursor) -> Altered:
-    """Run DROP TABLE [IF EXISTS] table: its name is dropped, its files stay.
+def drop(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> Altered:
+    """Run DROP TABLE [IF EXISTS] table: its name is dropped, also from delta-spark's catalog, its files stay.
 
     Raises:
         InvalidStatement: it is another statement.
@@ -261,11 +263,17 @@ def drop(lake: Catalog, cursor: Cursor) -> Altered:
     name = newest_version(cursor)
     cursor.end()
     try:
+        in_catalog = spark is not None and "/" not in name.name
+        location = lake.table(name.name).location if in_catalog else None
         lake.drop(name.name)
     except NotFound:
         if not if_exists:
             raise
         return Altered(None, None)
+    if spark is not None and location is not None:
+        from delvec.spark.catalog import remove_entry
+
+        remove_entry(spark, name.name, location)
     return Altered(None, "DROP TABLE")
 
 

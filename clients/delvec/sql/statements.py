@@ -94,7 +94,7 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
     "CREATE": lambda cursor, session: creation.create(
         session.lake, cursor, session.opened, session.rows, session.engine
     ),
-    "DROP": lambda cursor, session: creation.drop(session.lake, cursor),
+    "DROP": lambda cursor, session: creation.drop(session.lake, cursor, session.spark),
     "UNDROP": lambda cursor, session: creation.undrop(session.lake, cursor, session.engine),
     "CONVERT": lambda cursor, session: creation.convert(session.lake, cursor, session.engine),
     "ALTER": lambda cursor, session: alter_table.alter(session.lake, cursor, session.opened),
