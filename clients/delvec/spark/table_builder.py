@@ -122,7 +122,8 @@ class DeltaTableBuilder:
             try:
                 field = parse_type(dataType, colName)
             except InvalidSchema as error:
-                raise with_base(error, ParseException) from None
+                refusal = InvalidSchema(f"Column '{colName}': {error.message}", **error.details)
+                raise with_base(refusal, ParseException) from None
         else:
             # Not as DDL text, which loses nested comments and nullability.
             (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields

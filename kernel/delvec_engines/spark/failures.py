@@ -177,7 +177,8 @@ def named_in(text: str) -> DelvecError | None:
     if _NOT_FOUND.search(text):
         return EngineUnavailable(
             f"Spark cannot find the data source 'delvec', because its Python does not have Delvec. {_remedy()} "
-            "delvec.spark.configure_spark_with_delvec(builder) also sets it."
+            "delvec.spark.configure_spark_with_delvec(builder) also sets it. In a thread that you started, Spark finds it "
+            "for writes only after spark.createDataFrame([], 'x int') in that thread, which makes the session its active one."
         )
     return None
 

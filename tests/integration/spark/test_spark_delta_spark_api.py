@@ -4,8 +4,10 @@ import inspect
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -574,3 +576,21 @@ def test_builders_take_generated_and_identity_columns():
         "delta.identity.step": 2,
         "delta.identity.allowExplicitInsert": True,
     }
+
+
+def test_a_type_that_is_not_written_is_refused_with_its_column():
+    with pytest.raises(delvec.InvalidSchema, match=r"^Column 'place': .* geometry .* use binary") as caught:
+        DeltaTableBuilder(None, "create", None).addColumn("place", "geometry(4326)")
+    assert isinstance(caught.value, ParseException)
+
+
+def test_a_thread_writes_once_the_session_is_its_active_one(spark, tmp_path):
+    def write(begin):
+        begin()
+        spark.range(2).write.format("delvec").mode("append").save(str(tmp_path / "t"))
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(delvec.EngineUnavailable, match=r"spark.createDataFrame\(\[\], 'x int'\)"):
+            pool.submit(write, lambda: None).result()
+        pool.submit(write, lambda: spark.createDataFrame([], "x int")).result()
+    assert DeltaTable.isDeltaTable(spark, str(tmp_path / "t"))
