@@ -171,6 +171,6 @@ class OurCompaction:
         return replace(
             changes,
             adds=[add for add in changes.adds if add.path not in gone],
-            added_deletes={path: rows for path, rows in deleted.items() if path not in gone},
+            added_deletes={path: rows for path, rows in deleted.items() if rows and path not in gone},
             rewritten=rewritten,
         )

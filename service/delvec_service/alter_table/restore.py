@@ -125,8 +125,7 @@ def restore(
                 continue
             _check_table(table, target, latest, restore_plan)
             check_new_files(table, [add.path for add in restore_plan.adds])
-            if not request.ignore_missing_files:
-                _check_files(table, loader, target, restore_plan.adds)
+            _check_files(table, loader, target, () if request.ignore_missing_files else restore_plan.adds)
             if request.dry_run:
                 return NotRestored(latest.version, target.version, restore_plan)
             for lease in leases:
