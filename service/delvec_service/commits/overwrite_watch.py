@@ -16,7 +16,14 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from delvec_errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
+from delvec_errors import (
+    CommitOverwritten,
+    CorruptTable,
+    DelvecError,
+    MissingLogFile,
+    ServiceUnavailable,
+    UnsupportedTable,
+)
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.log_segment import ListedFile, LogListing
@@ -181,7 +188,9 @@ class OverwriteWatch:
             NotADeltaTable: there is no log.
             StorageError: storage did not answer.
         """
-        self._compare(objects, table, self._known(objects.location), thoroughly=True)
+        # Whether a damaged log is still that of the same table, nobody can tell; the check of the log reports the damage.
+        with suppress(CorruptTable, UnsupportedTable):
+            self._compare(objects, table, self._known(objects.location), thoroughly=True)
         return self.overwritten(objects.location)
 
     def wait(self, seconds: float) -> bool:
@@ -292,8 +301,8 @@ class OverwriteWatch:
         """Return the commit that replaced a watched one, or None if it was not replaced."""
         try:
             info = reader.commit_info(one.commit.version)
-        except MissingLogFile:
-            return None
+        except CorruptTable:
+            return None  # it was deleted just now, or is damaged, which does not tell whose it is
         if info is not None and info.txn_id == one.commit.key:
             return None
         return Overwritten(

@@ -3,8 +3,8 @@
 Memory and database are only shortcuts to the content of the log. A cached version is valid as long as the log has the
 same file for it; what the database loses during a request is read from the log instead. On local disk, another
 program's commit may appear piece by piece, for example when a log is copied, and its first lines can be a valid
-commit. A truncated commit is not a version yet, and recently changed commits are checked again for a while: what is
-based on one that has changed is dropped.
+commit. A truncated commit is not a version yet if none follows it, and recently changed commits are checked again for
+a while: what is based on one that has changed is dropped.
 """
 
 import threading
@@ -613,11 +613,11 @@ class SnapshotLoader:
             return None
         except CorruptLog:
             end = reader.first_incomplete(young)
-            if end is None and not _any_changed(reader, young):
+            if end is None and _any_changed(reader, young):
+                return None
+            if end != new[-1]:
                 raise
-            if end is None or end == new[0]:
-                return None if end is None else before
-            return self._advanced_over(reader, before, listing.before(end))
+            return before if end == new[0] else self._advanced_over(reader, before, listing.before(end))
         return _CachedSnapshot(after, files[new[-1]], snapshot, commits, young)
 
     def _version(self, reader: LogReader, version: int) -> Snapshot:
@@ -687,8 +687,8 @@ def _held(reader: LogReader, listing: LogListing, version: int | None = None) ->
         end = reader.first_incomplete(young)
         if end is None and _any_changed(reader, young):
             return _held(reader, reader.list_all(), version)  # it grew while it was read
-        whole = listing if end is None or version is not None else listing.before(end)
-        if whole is listing or not whole:
+        whole = listing.before(listing.latest)
+        if version is not None or end != listing.latest or not whole:
             raise
         return _held(reader, whole)
     return _CachedSnapshot(replay_result.snapshot, replay_result.file, files=young)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from delvec_errors import CorruptLog
 from delvec_kernel import locations
 from delvec_service.commits.commit_log import CommitLog
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -88,6 +89,36 @@ def test_a_commit_that_stays_cut_short_is_damage(filled, error):
     answer = filled.client.post(f"{filled.url}/plan", json={})
     assert answer.status_code == 422
     assert error(answer)["type"] == "CorruptLog"
+
+
+@pytest.mark.parametrize("others", [(), (3,), (3, 4)])
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_only_the_newest_commit_may_be_cut_short(filled, error, cut, others):
+    """Else a read would go back in time: rows of the later versions would disappear."""
+    assert planned(filled)["version"] == 1
+    text = "".join(lines(filled, "1.parquet"))
+    growing = Growing(filled, 2)
+    growing.write(text[:cut])
+    for version in others:
+        Growing(filled, version).write("".join(lines(filled, f"{version}.parquet")))
+    location = locations.canonical(str(filled.folder))
+    answer = filled.client.post(f"{filled.url}/plan", json={})
+    if not others:
+        assert answer.json()["version"] == SnapshotLoader().load(ObjectStore(location), "people").version == 1
+        return
+    assert (answer.status_code, error(answer)["type"]) == (422, "CorruptLog")
+    with pytest.raises(CorruptLog, match="damaged at version 2"):
+        SnapshotLoader().load(ObjectStore(location), "people")
+    growing.write(text[cut:])
+    assert planned(filled)["version"] == max(others)
+    assert paths(filled) == OURS | {"1.parquet", *(f"{version}.parquet" for version in others)}
+
+
+def test_of_two_commits_cut_short_the_first_is_damage(filled, error):
+    for version in (2, 3):
+        Growing(filled, version).write(lines(filled, "1.parquet")[1][:30])
+    answer = filled.client.post(f"{filled.url}/plan", json={})
+    assert (answer.status_code, error(answer)["type"]) == (422, "CorruptLog")
 
 
 def test_what_grew_below_newer_commits_is_read_again(filled):

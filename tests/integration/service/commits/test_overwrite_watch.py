@@ -96,6 +96,23 @@ def test_a_file_that_was_only_written_again_is_still_the_commit(filled):
     assert overwritten(filled) == []
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_the_check_reports_a_damaged_own_commit(filled, is_replaced):
+    for name in ("c.parquet", "d.parquet"):
+        filled.append(filled.write_file(name, [1]))
+    path = filled.log / f"{2:020}.json"
+    path.write_bytes(path.read_bytes()[:50])
+    if is_replaced:
+        replace_commit(filled, 3)
+
+    checked = filled.client.get(f"{filled.url}/check")
+
+    assert checked.status_code == 200, checked.text
+    assert ("readable-commit", 2) in [
+        (one["invariant"], one["version"]) for one in checked.json()["findings"]
+    ]
+
+
 def test_a_table_that_was_made_anew_in_its_place_is_no_news(filled, create):
     assert filled.client.service.log_maintenance.wait(WAIT)  # or it may write to the log in between
     filled.client.delete(filled.url)
