@@ -121,13 +121,23 @@ class Rebase:
         )
 
     def _check_restored_files(self, winner: WinningCommit) -> Conflict | None:
-        """A RESTORE adds old files, which may contain rows that we no longer remove."""
-        files = [add.path for key, add in winner.new_files.items() if key not in self.without_new_rows]
-        if not (files and self._touched and self._removal_kind == "idempotent"):
+        """A RESTORE adds old files, and rows to files, which may be rows that we no longer remove."""
+        if not self._touched or self._removal_kind != "idempotent":
             return None
         if self._ours.reads_added != "nothing":
             return None  # checked as added files
-        return self._conflict(winner, files, f"brought back {_files(files)}", appended=True)
+        files = [
+            add.path
+            for key, add in winner.adds.items()
+            if key not in self.without_new_rows and self._brings_rows(winner.removes.get(key), add)
+        ]
+        files += [add.path for add in self.resurfaced]
+        return self._conflict(winner, files, f"brought back {_files(files)}", appended=True) if files else None
+
+    def _brings_rows(self, before: RemoveFile | None, after: AddFile) -> bool:
+        if before is None or before.deletion_vector == after.deletion_vector:
+            return before is None
+        return not self._deleted.of(before) <= self._deleted.of(after)
 
     # --- one file -------------------------------------------------------------------------------------------
 

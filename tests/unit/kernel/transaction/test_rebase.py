@@ -360,6 +360,18 @@ def test_restored_older_files_may_contain_rows_that_a_delete_removes(table, unti
     assert table.check(ours).kind is ConcurrentAppend
 
 
+@pytest.mark.parametrize("deletes_beside", [True, False])
+def test_rows_that_a_restore_brings_back_may_be_those_that_a_delete_removes(table, deletes_beside):
+    copy = table.file([3])
+    table.commit(changes("DELETE", 1, row_deletes={table.a.path: BitMap64([2, 3])}, adds=[copy]))
+    beside = {table.a.path: BitMap64([0, 2, 3])} if deletes_beside else {}
+    ours = changes("DELETE", 2, removes=[copy.path], row_deletes=beside)
+
+    table.restore(1)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
 @pytest.mark.parametrize("spelling", ["{}", "./{}", "file:/data/people/{}", "/data/people/{}"])
 def test_paths_are_compared_canonically(table, spelling):
     ours = changes("DELETE", 1, row_deletes={spelling.format(table.a.path): BitMap64([3])})
