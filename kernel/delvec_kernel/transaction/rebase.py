@@ -132,7 +132,9 @@ class Rebase:
             if key not in self.without_new_rows and self._brings_rows(winner.removes.get(key), add)
         ]
         files += [add.path for add in self.resurfaced]
-        return self._conflict(winner, files, f"brought back {_files(files)}", appended=True) if files else None
+        return (
+            self._conflict(winner, files, f"brought back {_files(files)}", appended=True) if files else None
+        )
 
     def _brings_rows(self, before: RemoveFile | None, after: AddFile) -> bool:
         if before is None or before.deletion_vector == after.deletion_vector:
