@@ -228,7 +228,8 @@ class History:
     def explained(self, verdict, removed):
         """Check that the rows a conflict counts are those the winner removed."""
         assert verdict.error("people").conflict["winning-version"] == verdict.winner.version
-        pure = not verdict.winner.new_files and verdict.winner.changes_data
+        # A RESTORE may remove a row's file and bring the row back in another one.
+        pure = not verdict.winner.new_files and verdict.winner.changes_data and not verdict.winner.is_restore
         if not verdict.overlaps or not pure or verdict.changes.reads is not None:
             return
         version = verdict.winner.version
