@@ -164,6 +164,8 @@ class _Parser:
         return self._take("quoted") or self._take("word") or self._fail("a column's name")
 
     def _typed(self, name: str, *, computed: bool) -> dict[str, Any]:
+        if self._next == len(self._tokens) or self._tokens[self._next][:2] == ("sign", ","):
+            raise InvalidSchema(f"column {name!r} has no type; write for example '{backticked(name)} long'")
         data_type = self._type()
         nullable = True
         metadata: dict[str, Any] = {}

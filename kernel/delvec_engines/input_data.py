@@ -118,6 +118,11 @@ def _collect(
     if hasattr(data, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(data)])
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        if data and not any(data):
+            raise SchemaMismatch(
+                f"The data has {len(data)} rows, but no row names a column, so nothing can be written. Name one, for example "
+                "{'id': None}; columns that a row leaves out get their defaults."
+            )
         return table_of_rows(data, schema, widens=widens, misfits=misfits)
     return None
 

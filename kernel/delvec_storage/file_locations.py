@@ -195,9 +195,10 @@ _KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
         (errno.EACCES, errno.EPERM, errno.EROFS),
         (StorageDenied, "give the user of this process the permission"),
     ),
-    **dict.fromkeys(
-        (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR),
-        (UnusableFile, "put a regular file there"),
+    **dict.fromkeys((errno.ELOOP, errno.EISDIR, errno.ENODEV), (UnusableFile, "put a regular file there")),
+    errno.ENOTDIR: (
+        UnusableFile,
+        "a file is where a directory is needed: choose another location, or move that file away",
     ),
     errno.ENAMETOOLONG: (InvalidLocation, "choose a shorter name"),
 }

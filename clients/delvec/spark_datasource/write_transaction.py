@@ -272,7 +272,8 @@ def _table(request: WriteRequest, lake: Connection, columns: StructType) -> Delt
     except NotFound:
         is_location = "/" in request.path or request.path.startswith(".")
         where = locations.absolute(request.path) if is_location else request.path
-        return lake.create_table(where, columns, request.partition_by, engine=engine)
+        # As Spark's own sources: what a DataFrame happens to hold says nothing about the rows of later writes.
+        return lake.create_table(where, columns.as_nullable(), request.partition_by, engine=engine)
     return table
 
 

@@ -13,6 +13,7 @@ from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
 from delvec_kernel.expressions.expression import Expression, column_expression, parse_expression
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
 from delvec_kernel.expressions.literals import literal
+from delvec_kernel.expressions.predicate_checks import names_hint, near_names
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType
 
@@ -177,7 +178,7 @@ def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
     except InvalidPredicate:
         path = None
     except UnknownColumn as error:
-        raise UnknownColumn(f"{where}: {error.message}", **error.details) from error
+        raise _unknown(error, tables, where) from error
     if path is None:
         raise UnknownColumn(
             f"{where} names the column {name!r}, which the table does not have; there are "
@@ -191,6 +192,21 @@ def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
         fields.append(inside.field(part))
         inside = fields[-1].type
     return fields
+
+
+def _unknown(error: UnknownColumn, tables: Relations, where: str) -> UnknownColumn:
+    parts = str(error.details["column"]).split(".")
+    if len(parts) > 1 and parts[0].lower() == tables.aliases.get("t", ""):
+        parts = parts[1:]
+    if parts[0] in tables.target:  # a field of a struct is missing
+        return UnknownColumn(f"{where}: {error.message}", **error.details)
+    names = tables.target.names
+    near = near_names(parts[0], names)
+    return UnknownColumn(
+        f"{where} sets the column {parts[0]!r}, which the table does not have{names_hint(near, names)}",
+        column=error.details["column"],
+        suggestions=near,
+    )
 
 
 def _value(

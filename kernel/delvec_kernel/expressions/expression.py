@@ -198,11 +198,16 @@ class _Names:
                 column=dotted,
                 suggestions=[],
             )
-        qualified = len(parts) > 1 and parts[0].lower() in {
-            self._aliases.get(name, name.lower()) for name in self._relations
-        }
+        owners = [
+            name for name in self._relations if self._aliases.get(name, name.lower()) == parts[0].lower()
+        ]
+        qualified = len(parts) > 1 and bool(owners)
         wanted = parts[1] if qualified else parts[0]
-        names = [each for schema in self._relations.values() for each in schema.names]
+        names = [
+            each
+            for name in (owners if qualified else self._relations)
+            for each in self._relations[name].names
+        ]
         near = near_names(wanted, names)
         owner = f"{parts[0]!r} does not have" if qualified else "is not there"
         what = f"uses the column {wanted!r}, which {owner}"

@@ -6,7 +6,7 @@ Tested in `tests/unit/kernel/schema/test_delta_types.py`.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -243,6 +243,12 @@ class StructType:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
 
+    def as_nullable(self) -> "StructType":
+        """Return the schema with every column, field, element and value nullable."""
+        return StructType(
+            tuple(replace(item, type=_as_nullable(item.type), nullable=True) for item in self.fields)
+        )
+
     def select(self, names: Iterable[str]) -> "StructType":
         """Return the schema with only these columns, in the given order."""
         return StructType(tuple(self.field(name) for name in names))
@@ -353,6 +359,18 @@ def arrow_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, StructType):
         return pa.struct([item.to_arrow() for item in kind.fields])
     return kind.to_arrow()
+
+
+def _as_nullable(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return kind.as_nullable()
+        case ArrayType(element):
+            return ArrayType(_as_nullable(element))
+        case MapType(key, value):
+            return MapType(_as_nullable(key), _as_nullable(value))
+        case _:
+            return kind
 
 
 def _arrow_field(name: str, kind: DataType, nullable: bool) -> pa.Field:

@@ -81,14 +81,14 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
         raise _not_recorded(table.name, start, start, end)
     entries, is_vacuumed = [], end < latest.version
     for version, actions in _commits(reader, start, end):
-        _check_metadata(table.name, actions, version, (start, end), shape)
+        _check_metadata(reader, actions, version, (start, end), shape)
         timestamp = _timestamp(actions, version, times)
         changed = list(changes_in(actions, table.location))
         if version == start and _is_repartitioned(loader, table, shape, actions, changed, start):
-            raise _incompatible(table.name, shape, start, (start, end))
+            raise _incompatible(reader, shape, start, (start, end))
         entries += [ChangedRows(version, timestamp, file) for file in changed]
         is_vacuumed |= is_vacuum(actions)
-    _check_schema(table.name, shape, first.metadata, start, (start, end))
+    _check_schema(reader, shape, first.metadata, start, (start, end))
     found = [entry for group in _matching(entries, predicate, table.name, shape) for entry in group]
     found.sort(key=lambda entry: entry.version)
     if is_vacuumed:  # perhaps, after the range
@@ -178,22 +178,26 @@ def _timestamp(actions: Sequence[Action], version: int, times: dict[int, int]) -
 
 
 def _check_metadata(
-    table: str, actions: Sequence[Action], version: int, version_range: tuple[int, int], shape: Snapshot
+    reader: LogReader,
+    actions: Sequence[Action],
+    version: int,
+    version_range: tuple[int, int],
+    shape: Snapshot,
 ) -> None:
     for action in actions:
         if not isinstance(action, Metadata):
             continue
         if not replace(shape, metadata=action).cdf_enabled:
-            raise _not_recorded(table, version, *version_range)
+            raise _not_recorded(reader.table, version, *version_range)
         if version > version_range[0]:
-            _check_schema(table, shape, action, version, version_range)
+            _check_schema(reader, shape, action, version, version_range)
 
 
 def _check_schema(
-    table: str, shape: Snapshot, metadata: Metadata, version: int, version_range: tuple[int, int]
+    reader: LogReader, shape: Snapshot, metadata: Metadata, version: int, version_range: tuple[int, int]
 ) -> None:
     if not is_readable_with(shape.metadata, shape.version, metadata, version):
-        raise _incompatible(table, shape, version, version_range)
+        raise _incompatible(reader, shape, version, version_range)
 
 
 def _is_repartitioned(
@@ -222,19 +226,38 @@ def _is_repartitioned(
 
 
 def _incompatible(
-    table: str, shape: Snapshot, version: int, version_range: tuple[int, int]
+    reader: LogReader, shape: Snapshot, version: int, version_range: tuple[int, int]
 ) -> IncompatibleSchemaChange:
+    start, end = version_range
+    change = _change_after(reader, version, end, shape)
+    what = "a column was renamed, dropped, or changed its type or nullability, or the partitioning changed"
+    reads = f"The changes of versions {start} to {end} of table '{reader.table}' are read with the schema of version {shape.version}"
+    message = (
+        f"{reads}, but the rows of version {version} cannot be: since then {what}. Request the versions before that "
+        "change and those from it on separately."
+        if change is None
+        else f"{reads}, but those before version {change} cannot be: in version {change} {what}. Request versions "
+        f"{start} to {change - 1} and {change} to {end} separately."
+    )
     return IncompatibleSchemaChange(
-        f"The changes of versions {version_range[0]} to {version_range[1]} of table '{table}' are read with the schema of version "
-        f"{shape.version}, but the rows of version {version} cannot be: a column was renamed, dropped, or changed "
-        "its type or nullability, or the partitioning changed. Request the versions before that change and those "
-        "from it on separately.",
-        table=table,
+        message,
+        table=reader.table,
         version=version,
-        start_version=version_range[0],
-        end_version=version_range[1],
+        start_version=start,
+        end_version=end,
         schema_version=shape.version,
     )
+
+
+def _change_after(reader: LogReader, version: int, end: int, shape: Snapshot) -> int | None:
+    """Return the version of the last change of the schema, from which on all can be read; None if after the end."""
+    change = None
+    for later, actions in _commits(reader, version + 1, end):
+        for action in actions:
+            if isinstance(action, Metadata):
+                is_readable = is_readable_with(shape.metadata, shape.version, action, later)
+                change = (change or later) if is_readable else None
+    return change
 
 
 def _not_recorded(table: str, version: int, start: int, end: int) -> ChangeDataNotRecorded:

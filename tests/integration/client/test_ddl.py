@@ -103,7 +103,6 @@ def test_columns_that_are_computed(text, metadata):
     ("text", "message"),
     [
         ("", "its end where a column's name"),
-        ("id", "its end where a type"),
         ("id long,", "its end where a column's name"),
         ("id foo", "'foo' where a type"),
         ("id varchar", r"its end where '\('"),
@@ -120,6 +119,8 @@ def test_columns_that_are_computed(text, metadata):
         ("id long not nul", "'nul' where NULL"),
         ("id long comment x", "'x' where a comment"),
         ("id long; drop table x", r"at '; drop table x'"),
+        ("id", "column 'id' has no type; write for example '`id` long'"),
+        ("id, name string", "column 'id' has no type"),
         ("`` long", "cannot be parsed"),
         ("id long default", "its end where an expression"),
         ("id long generated sometimes", "'sometimes' where ALWAYS"),

@@ -405,6 +405,7 @@ def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):
     with pytest.raises(delvec.IncompatibleSchemaChange) as caught:
         table.changes(1)
     assert caught.value.details["version"] == 1
+    assert "Request versions 1 to 1 and 2 to 2 separately" in str(caught.value)
     assert table.changes(2).num_rows == 0
 
 

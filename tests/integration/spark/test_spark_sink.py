@@ -117,8 +117,11 @@ def test_a_batch_with_an_application_id_is_written_once(people, tmp_path):
 
 
 def test_a_missing_table_is_created(lake, tmp_path):
-    write(tmp_path / "new", rows((1, "a", "NZ")))
-    assert lake.table(tmp_path / "new").to_arrow().to_pylist() == [{"id": 1, "name": "a", "country": "NZ"}]
+    strict = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    write(tmp_path / "new", rows((1, "a", "NZ"), schema=strict))
+    table = lake.table(tmp_path / "new")
+    assert table.to_arrow().to_pylist() == [{"id": 1, "name": "a", "country": "NZ"}]
+    assert all(field.nullable for field in table.schema())
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

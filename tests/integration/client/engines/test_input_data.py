@@ -74,9 +74,10 @@ def test_no_dictionaries_are_no_rows():
         ("people.parquet", "not str"),
         ([1, 2], "not list"),
         (None, "not NoneType"),
+        ([{}, {}], "has 2 rows, but no row names a column"),
         (pl.LazyFrame(ROWS), r"polars.*LazyFrame.*collect"),
     ],
-    ids=["int", "str", "list", "none", "lazy"],
+    ids=["int", "str", "list", "none", "no columns", "lazy"],
 )
 def test_what_is_not_tabular_is_refused(data, message):
     with pytest.raises(SchemaMismatch, match=message):

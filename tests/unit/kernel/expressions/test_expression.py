@@ -105,7 +105,7 @@ def test_a_name_on_both_sides_is_ambiguous(text: str) -> None:
     ("text", "message"),
     [
         ("nam = 'x'", "did you mean 'name'"),
-        ("source.name = 'x'", "'source' does not have"),
+        ("source.name = 'x'", "'source' does not have; there are 'id'"),
         ("address.town", "the struct 'address' has no field 'town'"),
         ("name.x", "'name' is not a struct"),
         ("other.id", "uses the column 'other'"),

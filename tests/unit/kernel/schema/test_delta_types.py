@@ -143,6 +143,20 @@ def test_nested_types_keep_their_nullability():
     assert m.type.item_field.nullable is False
 
 
+def test_as_nullable_reaches_every_level():
+    strict = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    kinds = (
+        pa.list_(pa.field("element", strict, nullable=False)),
+        pa.map_(pa.string(), pa.field("value", strict, nullable=False)),
+    )
+    schema = StructType.from_arrow(
+        pa.schema([pa.field(f"c{n}", kind, nullable=False) for n, kind in enumerate(kinds)])
+    )
+    text = json.dumps(schema.as_nullable().to_json())
+    assert "false" in json.dumps(schema.to_json())
+    assert "false" not in text
+
+
 def test_column_mapping_gives_physical_names():
     schema = StructType.from_json(
         {
