@@ -126,19 +126,29 @@ class Rebase:
             return None
         if self._ours.reads_added != "nothing":
             return None  # checked as added files
-        files = [
-            add.path
-            for key, add in winner.adds.items()
-            if key not in self.without_new_rows and self._brings_rows(winner.removes.get(key), add)
-        ]
-        files += [add.path for add in self.resurfaced]
+        files = [add.path for key, add in winner.new_files.items() if key not in self.without_new_rows]
+        if any(map(self._has_lost_rows, self._touched)):
+            files += [add.path for add in self.resurfaced]
+            files += [
+                add.path
+                for key, add in winner.adds.items()
+                if key not in self._targets and key in winner.removes and self._brings_rows(winner, key)
+            ]
         return (
             self._conflict(winner, files, f"brought back {_files(files)}", appended=True) if files else None
         )
 
-    def _brings_rows(self, before: RemoveFile | None, after: AddFile) -> bool:
-        if before is None or before.deletion_vector == after.deletion_vector:
-            return before is None
+    def _has_lost_rows(self, key: str) -> bool:
+        """Whether rows of ours are no longer in a file, and may have come back in another one."""
+        target = self._targets.get(key)
+        if target is None:
+            return False
+        return not target.is_live or bool(target.rows and target.rows & self._current_rows(target))
+
+    def _brings_rows(self, winner: WinningCommit, key: str) -> bool:
+        before, after = winner.removes[key], winner.adds[key]
+        if before.deletion_vector is None or before.deletion_vector == after.deletion_vector:
+            return False
         return not self._deleted.of(before) <= self._deleted.of(after)
 
     # --- one file -------------------------------------------------------------------------------------------

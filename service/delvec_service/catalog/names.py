@@ -137,6 +137,7 @@ class CatalogNames:
         if self.access.is_restricted:
             schemas = {record.name.rpartition(".")[0] for record in self._visible(self._all())}
         else:
+            self.access.is_decided = True  # it sees every table
             schemas = {each for each in self.tables.namespaces() if self._is_own(f"{each}.t")}
         return sorted({DEFAULT_SCHEMA, *(schemas - {""})})
 
