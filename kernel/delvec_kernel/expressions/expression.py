@@ -202,16 +202,16 @@ class _Names:
             name for name in self._relations if self._aliases.get(name, name.lower()) == parts[0].lower()
         ]
         qualified = len(parts) > 1 and bool(owners)
-        wanted = parts[1] if qualified else parts[0]
+        name_used = parts[1] if qualified else parts[0]
         names = [
             each
             for name in (owners if qualified else self._relations)
             for each in self._relations[name].names
         ]
-        near = near_names(wanted, names)
+        near = near_names(name_used, names)
         owner = f"{parts[0]!r} does not have" if qualified else "is not there"
-        what = f"uses the column {wanted!r}, which {owner}"
-        hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
+        what = f"uses the column {name_used!r}, which {owner}"
+        hint = names_hint(near, names, text=name_used if len(parts) == 1 else None)
         return UnknownColumn(
             f"The expression {short(self._text)} {what}{hint}", column=dotted, suggestions=near
         )
