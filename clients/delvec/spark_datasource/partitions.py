@@ -9,7 +9,6 @@ from pyspark.sql.datasource import InputPartition
 from delvec_engines.repeated_rows import RepeatedRowsOfFile, occurrence_columns
 from delvec_engines.scan import Scan
 from delvec_engines.spark.file_slices import FileSlice, TableRead
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 
 __all__ = ["FilesOfTask", "cut"]
 
@@ -41,7 +40,8 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
         scan.location,
         scan.name,
         scan.version,
-        _nullable(scan.schema.select(columns)),
+        # As in ``_spark_schema``: PySpark 4.2 and later refuse rows with another schema.
+        scan.schema.select(columns).as_nullable(elements=False),
         frozenset(scan.schema.field(name).name for name in scan.partition_columns),
         scan.configuration.get("delta.columnMapping.mode", "none").lower(),
         scan.marked_only,
@@ -49,24 +49,6 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
     )
     for group in _groups(scan, size):
         yield FilesOfTask(read, group)
-
-
-def _nullable(schema: StructType) -> StructType:
-    """Return the columns as nullable, as in ``_spark_schema``: PySpark 4.2 and later refuse rows with another schema."""
-    fields = (replace(item, type=_nullable_type(item.type), nullable=True) for item in schema.fields)
-    return StructType(tuple(fields))
-
-
-def _nullable_type(kind: DataType) -> DataType:
-    match kind:
-        case StructType():
-            return _nullable(kind)
-        case ArrayType():
-            return replace(kind, element=_nullable_type(kind.element))
-        case MapType():
-            return replace(kind, key=_nullable_type(kind.key), value=_nullable_type(kind.value))
-        case _:
-            return kind
 
 
 def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:

@@ -147,9 +147,9 @@ class Query:
             schemas: for DuckDB, the schemas of the tables by their new names, once all were renamed.
         """
         copy = Query(self.text, self.tree.copy(), self.dialect)
-        if dialect == "duckdb" and self.dialect == "spark":
-            name_results(copy.tree)
         if dialect == "duckdb":
+            if self.dialect == "spark":
+                name_results(copy.tree)
             for hint in list(copy.tree.find_all(exp.Hint)):
                 hint.pop()  # it has none
         self._rename(copy, rename)
@@ -158,7 +158,7 @@ class Query:
                 if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
                     part.set("this", spelled(part.name))
         if self.dialect == "spark" and schemas is not None:
-            copy = Query(self.text, write_values(copy.tree, schemas, self.text), self.dialect)
+            write_values(copy.tree, schemas, self.text)
         return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
 
     def _rename(self, copy: "Query", rename: Callable[[TableName, str | None], str]) -> None:

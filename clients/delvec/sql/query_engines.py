@@ -67,9 +67,9 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         StorageError: storage did not respond.
     """
     asked = query.totals()
-    known = None if asked is None else _totals(lake, *asked, query.dialect)
-    if known is not None:
-        return known
+    totals = None if asked is None else _totals(lake, *asked, query.dialect)
+    if totals is not None:
+        return totals
     shields_text = mentions_null(query.text)
     joins = len(list(query.tables())) > 1
     with duckdb.connect(":memory:", config=_CONFIG) as database:

@@ -32,8 +32,8 @@ _CORRECTED: Final = (exp.Anonymous, exp.ArrayAgg, exp.ArrayUniqueAgg, exp.StrToU
 _NAMED: Final = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Star)
 
 
-def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) -> exp.Expr:
-    """Write the values of a query in DuckDB's SQL where that is known to be needed; return the query.
+def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) -> None:
+    """Write the values of a query in DuckDB's SQL where that is known to be needed.
 
     Args:
         query: is changed.
@@ -43,7 +43,7 @@ def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) 
     Raises:
         InvalidStatement: it calls a function that has other results in DuckDB.
     """
-    return _Values(ValueTypes(schemas), text).within(query)
+    _Values(ValueTypes(schemas), text).within(query)
 
 
 def name_results(query: exp.Expr) -> None:
@@ -69,8 +69,8 @@ class _Values:
         self._types = types
         self._text = text
 
-    def within(self, node: exp.Expr) -> exp.Expr:
-        """Write the values inside ``node``, and return it."""
+    def within(self, node: exp.Expr) -> None:
+        """Write the values inside ``node``."""
         pending = [node]
         while pending:  # not by recursion: a thousand ORs are as deep
             for child in list(pending.pop().iter_expressions()):
@@ -80,7 +80,6 @@ class _Values:
                     child.replace(self._value(child))
                 elif not isinstance(child, exp.Pivot):  # has aggregates alone, and names
                     pending.append(child)
-        return node
 
     def _value(self, node: exp.Expr) -> exp.Expr:
         """Return what stands for a value: its SQL in DuckDB if that is known, else itself with its parts written."""

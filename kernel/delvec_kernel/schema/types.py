@@ -243,11 +243,12 @@ class StructType:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
 
-    def as_nullable(self) -> "StructType":
-        """Return the schema with every column, field, element and value nullable."""
-        return StructType(
-            tuple(replace(item, type=_as_nullable(item.type), nullable=True) for item in self.fields)
+    def as_nullable(self, *, elements: bool = True) -> "StructType":
+        """Return the schema with every column and field nullable, and with ``elements`` those of arrays and maps."""
+        fields = (
+            replace(item, type=_as_nullable(item.type, elements), nullable=True) for item in self.fields
         )
+        return StructType(tuple(fields))
 
     def select(self, names: Iterable[str]) -> "StructType":
         """Return the schema with only these columns, in the given order."""
@@ -361,14 +362,14 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return kind.to_arrow()
 
 
-def _as_nullable(kind: DataType) -> DataType:
+def _as_nullable(kind: DataType, elements: bool) -> DataType:
     match kind:
         case StructType():
-            return kind.as_nullable()
-        case ArrayType(element):
-            return ArrayType(_as_nullable(element))
-        case MapType(key, value):
-            return MapType(_as_nullable(key), _as_nullable(value))
+            return kind.as_nullable(elements=elements)
+        case ArrayType(element, nullable):
+            return ArrayType(_as_nullable(element, elements), elements or nullable)
+        case MapType(key, value, nullable):
+            return MapType(_as_nullable(key, elements), _as_nullable(value, elements), elements or nullable)
         case _:
             return kind
 

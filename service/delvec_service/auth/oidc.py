@@ -217,7 +217,7 @@ class IdentityProvider:
         )
 
     def _refresh(self, fetching: threading.Event) -> None:
-        """Fetch the keys in a thread of its own: whoever has a known key waits neither for it nor for the lock."""
+        """Fetch the keys on a separate thread, so that tokens with known keys wait neither for it nor for the lock."""
         keys = None
         try:
             keys = self._fetch()

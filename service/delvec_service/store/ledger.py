@@ -171,9 +171,8 @@ class Ledger:
             if is_due:
                 self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         if is_due:
-            with suppress(
-                ServiceUnavailable
-            ):  # the transactions are recorded, and the next sweep does the rest
+            # The transactions are recorded, and the next sweep does the rest.
+            with suppress(ServiceUnavailable):
                 self.sweep()
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
@@ -214,7 +213,7 @@ class Ledger:
     def sweep(self) -> None:
         """Delete what ended long ago, and what began a month ago and never ended.
 
-        Transactions whose versions are watched stay: if another writer replaces such a version, they are told.
+        Transactions whose versions are watched stay, to report if another writer replaces such a version.
 
         Raises:
             ServiceUnavailable: the database does not answer.

@@ -397,7 +397,7 @@ def test_that_there_was_nothing_to_do_is_an_outcome(filled):
 
 
 def test_an_outcome_of_another_table_is_unknown(filled):
-    """Whoever knows a key must not learn what became of a commit to a table that it may not read."""
+    """A caller who knows a key must not learn the outcome of a commit to a table that it may not read."""
     one_row(filled)
     one_row(filled, predicate=None, headers=named("k"))
     other = dataclasses.replace(filled, name="other", folder=filled.folder.with_name("other"))
