@@ -22,7 +22,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import delvec
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.store.database import Database

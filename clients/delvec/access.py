@@ -10,12 +10,8 @@ from typing import Any
 
 from delvec.near_names import near_names
 from delvec_commands.table_service import TableService, iso_time, listed, request
-from delvec_contract import (
-    GrantRequest,
-    TokenRequest,
-    operations,
-)
-from delvec_contract.access import AuditOutcome, Role
+from delvec_contract import operations
+from delvec_contract.access import AuditOutcome, GrantRequest, Role, TokenRequest
 from delvec_errors import BadRequest
 
 __all__ = ["AccessControl"]

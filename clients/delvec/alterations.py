@@ -9,7 +9,8 @@ from delvec.ddl import AddedColumn, parse_added_columns, parse_type
 from delvec_commands.dml.identity_marks import reached
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
-from delvec_contract import AlterRequest, operations
+from delvec_contract import operations
+from delvec_contract.alterations import AlterRequest
 from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
 from delvec_kernel.alter_table.changes import (
     AddColumns,

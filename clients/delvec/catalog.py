@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
-from delvec_contract import TableResource
+from delvec_contract.tables import TableResource
 
 __all__ = ["Catalog"]
 

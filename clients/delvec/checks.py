@@ -4,7 +4,8 @@ from typing import Any
 
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_commands.table_service import request
-from delvec_contract import RepairRequest, operations
+from delvec_contract import operations
+from delvec_contract.maintenance import RepairRequest
 
 __all__ = ["CheckedTable"]
 

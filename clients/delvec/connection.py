@@ -27,7 +27,8 @@ from delvec_commands.multi_table import (
 )
 from delvec_commands.table_service import TableService, listed, request
 from delvec_commands.transaction import Metrics
-from delvec_contract import (
+from delvec_contract import operations
+from delvec_contract.tables import (
     ConvertRequest,
     DeleteDroppedRequest,
     DroppedTableResource,
@@ -35,7 +36,6 @@ from delvec_contract import (
     TableRequest,
     TableResource,
     UndropRequest,
-    operations,
 )
 from delvec_engines.protocol import Engine
 from delvec_errors import (

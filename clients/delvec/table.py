@@ -30,13 +30,9 @@ from delvec_commands.peer_names import assignments, condition_of
 from delvec_commands.table_service import iso_time, request
 from delvec_commands.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_commands.vacuum import VacuumPlan
-from delvec_contract import (
-    CloneRequest,
-    GenerateRequest,
-    IcebergRequest,
-    RestoreRequest,
-    operations,
-)
+from delvec_contract import operations
+from delvec_contract.maintenance import GenerateRequest, IcebergRequest, RestoreRequest
+from delvec_contract.tables import CloneRequest
 from delvec_engines.input_data import to_arrow
 from delvec_engines.operation import running
 from delvec_engines.row_changes import MergeSource

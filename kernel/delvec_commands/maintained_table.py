@@ -12,7 +12,9 @@ from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.peer_names import VACUUM_ARGUMENTS, no_argument, vacuum_mode
 from delvec_commands.table_service import TableService, request
 from delvec_commands.vacuum import Vacuum, VacuumPlan
-from delvec_contract import CheckpointRequest, TableResource, operations
+from delvec_contract import operations
+from delvec_contract.maintenance import CheckpointRequest
+from delvec_contract.tables import TableResource
 from delvec_engines.input_data import to_arrow
 from delvec_engines.protocol import Engine
 

@@ -12,16 +12,17 @@ from typing import Any, Final, Literal, Protocol
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_commands.maintenance_tasks import TASKS, Decision, Outcome
 from delvec_commands.table_service import TableService, iso_time, listed, request
-from delvec_contract import (
+from delvec_contract import operations
+from delvec_contract.policies import (
     LeaseRequest,
     MaintenanceRun,
     Policy,
     PolicyContent,
     PolicyRequest,
-    TableResource,
-    operations,
+    RunState,
+    config_of,
 )
-from delvec_contract.policies import RunState, config_of
+from delvec_contract.tables import TableResource
 from delvec_errors import DelvecError, MaintenanceUnderWay, PermissionDenied
 from delvec_maintenance.policies import PolicyConfig, PolicyType, applicable, is_quiet
 

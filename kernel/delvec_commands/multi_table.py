@@ -13,31 +13,33 @@ from pydantic import BaseModel
 
 from delvec_commands.backoff import pause
 from delvec_commands.table_service import TableService, request
-from delvec_contract import (
-    AdditionsRequest,
-    AdditionsResponse,
+from delvec_contract import operations
+from delvec_contract.commits import (
     AllocateRequest,
     AllocateResponse,
     BeginRequest,
     BeginResponse,
-    ChangesRequest,
-    ChangesResponse,
     CommitOutcome,
     CommitReads,
     CommitRequest,
     CommitResponse,
-    PlanRequest,
-    PlanResponse,
-    SnapshotResponse,
-    SnapshotsRequest,
-    TableCommit,
-    TableRequest,
-    TableResource,
-    TransactionRequest,
-    TransactionResponse,
-    operations,
 )
 from delvec_contract.operations import Operation
+from delvec_contract.plans import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ChangesRequest,
+    ChangesResponse,
+    PlanRequest,
+    PlanResponse,
+)
+from delvec_contract.tables import SnapshotResponse, TableRequest, TableResource
+from delvec_contract.transactions import (
+    SnapshotsRequest,
+    TableCommit,
+    TransactionRequest,
+    TransactionResponse,
+)
 from delvec_engines.operation import running_command
 from delvec_errors import (
     BadRequest,

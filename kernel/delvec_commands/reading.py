@@ -16,13 +16,10 @@ from delvec_commands.peer_names import TABLE_HINTS, no_attribute
 from delvec_commands.rows import Rows
 from delvec_commands.table_service import TableService, iso_time, request
 from delvec_commands.vended_credentials import StorageCredentials, storage_credentials
-from delvec_contract import (
-    PlanRequest,
-    SnapshotResponse,
-    TableResource,
-    operations,
-)
+from delvec_contract import operations
 from delvec_contract.access import StorageOperation
+from delvec_contract.plans import PlanRequest
+from delvec_contract.tables import SnapshotResponse, TableResource
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError

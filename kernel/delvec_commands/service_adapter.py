@@ -19,25 +19,26 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from delvec_commands.backoff import pause
-from delvec_contract import (
-    AdditionsRequest,
-    AdditionsResponse,
+from delvec_contract import operations
+from delvec_contract.commits import (
     AllocateRequest,
     AllocateResponse,
     BeginRequest,
     BeginResponse,
-    ChangesRequest,
-    ChangesResponse,
     CommitOutcome,
     CommitRequest,
     CommitResponse,
-    PlanRequest,
-    PlanResponse,
-    TableRequest,
-    TableResource,
-    operations,
 )
 from delvec_contract.operations import Operation
+from delvec_contract.plans import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ChangesRequest,
+    ChangesResponse,
+    PlanRequest,
+    PlanResponse,
+)
+from delvec_contract.tables import TableRequest, TableResource
 from delvec_errors import (
     AtomicCreateUnsupported,
     CommitOutcomeUnknown,

@@ -10,25 +10,26 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from delvec_contract import (
-    AdditionsRequest,
-    AdditionsResponse,
+from delvec_contract.codec import checked
+from delvec_contract.commits import (
     AllocateRequest,
     AllocateResponse,
     BeginRequest,
     BeginResponse,
-    ChangesRequest,
-    ChangesResponse,
     CommitOutcome,
     CommitRequest,
     CommitResponse,
+)
+from delvec_contract.operations import Operation
+from delvec_contract.plans import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ChangesRequest,
+    ChangesResponse,
     PlanRequest,
     PlanResponse,
-    TableRequest,
-    TableResource,
 )
-from delvec_contract.codec import checked
-from delvec_contract.operations import Operation
+from delvec_contract.tables import TableRequest, TableResource
 from delvec_errors import BadRequest
 from delvec_storage.roots import Roots
 

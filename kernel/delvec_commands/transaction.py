@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from delvec_commands.display import pairs, shown
 from delvec_commands.table_service import TableService, request
-from delvec_contract import (
+from delvec_contract.commits import (
     AllocateRequest,
     AllocateResponse,
     BeginRequest,

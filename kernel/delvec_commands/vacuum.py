@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_commands.table_service import TableService, request
-from delvec_contract import (
-    VacuumRequest,
-    operations,
-)
+from delvec_contract import operations
+from delvec_contract.maintenance import VacuumRequest
 from delvec_contract.shapes import FILES
 from delvec_errors import BadRequest
 from delvec_kernel.locations import canonical_relative

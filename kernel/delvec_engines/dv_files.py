@@ -9,7 +9,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec_contract import AllocateRequest, AllocateResponse
+from delvec_contract.commits import AllocateRequest, AllocateResponse
 from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, Descriptor, encode, frame
 from delvec_storage import files as storage
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec_contract import Rewrite
+from delvec_contract.commands import Rewrite
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, RowGroupCopier
 from delvec_engines.protocol import WriteTarget

@@ -29,7 +29,8 @@ from pathlib import Path
 
 from pyroaring import BitMap64
 
-from delvec_contract import CommitRequest, TransactionRequest
+from delvec_contract.commits import CommitRequest
+from delvec_contract.transactions import TransactionRequest
 from delvec_errors import CommitOutcomeUnknown, ConcurrentModification
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap

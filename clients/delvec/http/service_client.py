@@ -22,8 +22,8 @@ from delvec.http.error_answers import answer_lost, error_of, not_delvec
 from delvec.http.plan_stream import ARROW_STREAM, read_plan
 from delvec_commands.service_adapter import Plan, ServiceAdapter
 from delvec_commands.vended_credentials import TableCredentials
-from delvec_contract import TableResource
 from delvec_contract.operations import Operation
+from delvec_contract.tables import TableResource
 from delvec_errors import BadRequest, DelvecError, InternalError, ServiceUnavailable
 from delvec_storage.roots import Roots
 from delvec_storage.table_credentials import forget_credentials, use_credentials

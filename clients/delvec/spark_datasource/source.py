@@ -34,7 +34,7 @@ __all__ = ["DelvecSource"]
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
-    from delvec_contract import SnapshotResponse
+    from delvec_contract.tables import SnapshotResponse
 
 
 _OPTIONS: Final = {

@@ -22,7 +22,7 @@ from delvec.table import DeltaTable
 from delvec_commands.backoff import pause
 from delvec_commands.dml.append import NewRows, WriteOptions, add_rows
 from delvec_commands.dml.overwrite import Replacement, replace_rows
-from delvec_contract import BeginResponse
+from delvec_contract.commits import BeginResponse
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.row_checks import RowChecks

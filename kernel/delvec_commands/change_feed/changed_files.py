@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec_contract import ChangesResponse
+from delvec_contract.plans import ChangesResponse
 from delvec_engines.repeated_rows import listed
 from delvec_engines.scan import OCCURRENCES, Scan
 from delvec_kernel.change_feed.feed_schema import (

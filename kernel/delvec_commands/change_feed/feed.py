@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delvec_commands.change_feed.changed_files import scans_of
 from delvec_commands.table_service import TableService, request
-from delvec_contract import ChangesRequest
+from delvec_contract.plans import ChangesRequest
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest

@@ -18,13 +18,8 @@ import pyarrow as pa
 from delvec_commands.change_feed.feed import plan_changes
 from delvec_commands.change_feed.stream_options import StreamOptions
 from delvec_commands.table_service import TableService, request
-from delvec_contract import (
-    AdditionsRequest,
-    AdditionsResponse,
-    ReadSchema,
-    SnapshotResponse,
-    StreamPosition,
-)
+from delvec_contract.plans import AdditionsRequest, AdditionsResponse, ReadSchema, StreamPosition
+from delvec_contract.tables import SnapshotResponse
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, SourceRowsChanged, VersionNotFound
 from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, feed_values

@@ -14,7 +14,7 @@ from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.dml.table_definition import TableDefinition
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import BeginResponse
+from delvec_contract.commits import BeginResponse
 from delvec_engines import identity
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan

@@ -19,7 +19,7 @@ from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import SnapshotResponse
+from delvec_contract.tables import SnapshotResponse
 from delvec_engines import identity, row_ids
 from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec_engines.scan import Scan

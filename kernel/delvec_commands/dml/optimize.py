@@ -19,7 +19,9 @@ from delvec_commands.peer_names import (
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics
-from delvec_contract import RepackRequest, Rewrite, operations
+from delvec_contract import operations
+from delvec_contract.commands import Rewrite
+from delvec_contract.maintenance import RepackRequest
 from delvec_engines.operation import running
 from delvec_errors import BadRequest
 from delvec_maintenance.compaction import MAX_DELETED_RATIO

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_commands.dml.rewrite_progress import Progress
-from delvec_contract import Rewrite
+from delvec_contract.commands import Rewrite
 from delvec_engines.row_group_copy import check_rewrite
 from delvec_errors import BadRequest
 from delvec_maintenance.compaction import MAX_DELETED_RATIO

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_commands.table_service import TableService, request
-from delvec_contract import TaskReport, operations
+from delvec_contract import operations
+from delvec_contract.policies import TaskReport
 
 __all__ = ["Done", "Progress", "RewriteProgress", "reported"]
 

@@ -12,7 +12,7 @@ from typing import Final
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import TableRequest
+from delvec_contract.tables import TableRequest
 from delvec_errors import BadRequest
 from delvec_kernel import locations
 from delvec_kernel.alter_table.changes import ReplaceTable

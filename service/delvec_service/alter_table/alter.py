@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from delvec_contract import AlterRequest
+from delvec_contract.alterations import AlterRequest
 from delvec_errors import InvalidTableChange, VersionFromFuture
 from delvec_kernel.alter_table.alteration import Alteration, Requirement
 from delvec_kernel.alter_table.constraints import violating

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from delvec_contract import RepairRequest
+from delvec_contract.maintenance import RepairRequest
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.transaction.conflict_checker import Conflict

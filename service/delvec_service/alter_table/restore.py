@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from delvec_contract import RestoreRequest
+from delvec_contract.maintenance import RestoreRequest
 from delvec_errors import InvalidTableChange, MissingRestoreFiles, UnsupportedTable
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.features.table_features import check_writable

@@ -8,17 +8,18 @@ from typing import Annotated, ClassVar, Final
 
 from fastapi import Path, Query, status
 
-from delvec_contract import (
+from delvec_contract.access import (
     AccessResponse,
     CreatedToken,
     GrantRequest,
+    GrantScope,
     GrantsResponse,
+    Role,
     RoleGrant,
     TokenRequest,
     TokenResource,
     TokensResponse,
 )
-from delvec_contract.access import GrantScope, Role
 from delvec_errors import (
     AmbiguousTable,
     BadRequest,

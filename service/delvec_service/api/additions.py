@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Header
 
-from delvec_contract import AdditionsRequest, AdditionsResponse
+from delvec_contract.plans import AdditionsRequest, AdditionsResponse
 from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,

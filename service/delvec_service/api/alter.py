@@ -2,7 +2,7 @@
 
 import uuid
 
-from delvec_contract import AlterRequest, AlterResponse
+from delvec_contract.alterations import AlterRequest, AlterResponse
 from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,

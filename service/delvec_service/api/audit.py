@@ -7,8 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_contract import AuditEntry, AuditResponse
-from delvec_contract.access import AuditOutcome
+from delvec_contract.access import AuditEntry, AuditOutcome, AuditResponse
 from delvec_errors import AmbiguousTable, PermissionDenied, TableNotFound
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, responses

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import Header
 
-from delvec_contract import ChangedFile, ChangesRequest, ChangesResponse
+from delvec_contract.plans import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from delvec_contract import CheckFinding, CheckResponse, IcebergChecked, OrphanFile
+from delvec_contract.maintenance import CheckFinding, CheckResponse, IcebergChecked, OrphanFile
 from delvec_errors import NotADeltaTable, StorageError
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses

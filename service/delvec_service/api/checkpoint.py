@@ -1,6 +1,6 @@
 """``…/checkpoint``: write a checkpoint of the newest version now, and clean up the log."""
 
-from delvec_contract import CheckpointRequest, CheckpointResponse, LogCleanUp
+from delvec_contract.maintenance import CheckpointRequest, CheckpointResponse, LogCleanUp
 from delvec_errors import ConcurrentWrite, CorruptTable, UnsupportedWriterFeature
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses

@@ -2,7 +2,7 @@
 
 import uuid
 
-from delvec_contract import CloneRequest, CloneResponse
+from delvec_contract.tables import CloneRequest, CloneResponse
 from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path, Response, status
 
-from delvec_contract import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_contract.commits import BeginRequest, BeginResponse, CommitRequest, CommitResponse
 from delvec_errors import (
     AppendOnlyTable,
     BadRequest,

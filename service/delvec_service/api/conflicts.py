@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from delvec_contract import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_contract.conflicts import CommitConflict, CommitInterval, ConflictsResponse
 from delvec_contract.fleet import FleetConflict, FleetConflictsResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses

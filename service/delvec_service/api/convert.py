@@ -2,7 +2,7 @@
 
 import uuid
 
-from delvec_contract import ConvertRequest, ConvertResponse
+from delvec_contract.tables import ConvertRequest, ConvertResponse
 from delvec_errors import (
     AtomicCreateUnsupported,
     InvalidCommit,

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from delvec_contract import CredentialsResponse, StorageCredential
-from delvec_contract.access import StorageOperation
+from delvec_contract.access import CredentialsResponse, StorageCredential, StorageOperation
 from delvec_errors import CredentialVendingUnsupported, StorageDenied, StorageError
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses

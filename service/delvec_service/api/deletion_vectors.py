@@ -2,7 +2,7 @@
 
 from fastapi import status
 
-from delvec_contract import AllocateRequest, AllocateResponse
+from delvec_contract.commits import AllocateRequest, AllocateResponse
 from delvec_errors import InvalidCommit, UnsupportedWriterFeature
 from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table

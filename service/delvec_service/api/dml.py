@@ -5,14 +5,9 @@ Tested in `tests/integration/service/test_dml.py`.
 
 from typing import Final
 
-from delvec_contract import (
-    CommitResponse,
-    DeleteRequest,
-    MaintenancePlanResponse,
-    OptimizePlan,
-    OptimizeRequest,
-    UpdateRequest,
-)
+from delvec_contract.commands import DeleteRequest, OptimizePlan, OptimizeRequest, UpdateRequest
+from delvec_contract.commits import CommitResponse
+from delvec_contract.policies import MaintenancePlanResponse
 from delvec_errors import (
     AppendOnlyTable,
     ConstraintViolation,

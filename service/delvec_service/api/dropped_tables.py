@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 from fastapi import Path, Query
 
-from delvec_contract import (
+from delvec_contract.tables import (
     DeleteDroppedRequest,
     DeletedTableResponse,
     DroppedTableResource,

@@ -15,8 +15,7 @@ import anyio.to_thread
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from delvec_contract import EventsResponse
-from delvec_contract.events import EventType
+from delvec_contract.events import EventsResponse, EventType
 from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, OPENING, responses

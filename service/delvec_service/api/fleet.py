@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from delvec_contract import CommitInterval
+from delvec_contract.conflicts import CommitInterval
 from delvec_contract.fleet import DamagedTable, FleetPoint, FleetResponse, FleetTotals
 from delvec_maintenance.health.findings import SCORE_BANDS
 from delvec_service.api.dependencies import Caller, ServiceState

@@ -1,6 +1,6 @@
 """``…/generate``: manifests that list a table's data files, for readers that cannot read the Delta log."""
 
-from delvec_contract import GenerateRequest, GenerateResponse
+from delvec_contract.maintenance import GenerateRequest, GenerateResponse
 from delvec_errors import CorruptTable, ManifestUnsupported
 from delvec_kernel.symlink_manifest import MANIFESTS
 from delvec_service.api.dependencies import ServiceState, Table

@@ -5,12 +5,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import Query
 from pydantic import StringConstraints
 
-from delvec_contract import (
-    HealthListResponse,
-    HealthResponse,
-    HealthSamplesResponse,
-    TableHealth,
-)
+from delvec_contract.health import HealthListResponse, HealthResponse, HealthSamplesResponse, TableHealth
 from delvec_contract.health_metrics import HealthOrder
 from delvec_contract.shapes import Column
 from delvec_errors import InvalidTableChange, UnknownColumn

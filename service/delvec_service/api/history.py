@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_contract import DetailResponse, HistoryResponse
+from delvec_contract.tables import DetailResponse, HistoryResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router

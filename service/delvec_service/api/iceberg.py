@@ -1,6 +1,6 @@
 """``…/iceberg``: the table for Iceberg readers."""
 
-from delvec_contract import IcebergRequest, IcebergResponse
+from delvec_contract.maintenance import IcebergRequest, IcebergResponse
 from delvec_errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_contract import CommitOutcome
+from delvec_contract.commits import CommitOutcome
 from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses

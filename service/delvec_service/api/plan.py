@@ -12,13 +12,7 @@ import pyarrow as pa
 from fastapi import Header
 from fastapi.responses import Response, StreamingResponse
 
-from delvec_contract import (
-    AdditionsResponse,
-    ChangesResponse,
-    PlanFile,
-    PlanRequest,
-    PlanResponse,
-)
+from delvec_contract.plans import AdditionsResponse, ChangesResponse, PlanFile, PlanRequest, PlanResponse
 from delvec_errors import (
     BadRequest,
     CorruptDeletionVector,

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import Path, Query, status
 
-from delvec_contract import (
+from delvec_contract.access import GrantScope, Role
+from delvec_contract.fleet import FleetTasksResponse
+from delvec_contract.policies import (
     LeaseRequest,
     LeaseResponse,
     MaintenanceRun,
@@ -15,11 +17,9 @@ from delvec_contract import (
     PoliciesResponse,
     Policy,
     PolicyRequest,
+    RunState,
     TaskReport,
 )
-from delvec_contract.access import GrantScope, Role
-from delvec_contract.fleet import FleetTasksResponse
-from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_maintenance.policies import PolicyType, applicable
 from delvec_service.api.dependencies import Caller, ServiceState, Table

@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 
-from delvec_contract import ConfigResponse
+from delvec_contract.maintenance import ConfigResponse
 from delvec_errors import ServiceUnavailable
 from delvec_service import VERSION
 from delvec_service.api.dependencies import Caller, ServiceState

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from delvec_contract import ErrorEnvelope
+from delvec_contract.shapes import ErrorEnvelope
 from delvec_errors import (
     AmbiguousTable,
     AtomicCreateUnsupported,

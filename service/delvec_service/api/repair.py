@@ -3,7 +3,7 @@
 import uuid
 from typing import Final
 
-from delvec_contract import RepairedFinding, RepairRequest, RepairResponse, UnrepairedFinding
+from delvec_contract.maintenance import RepairedFinding, RepairRequest, RepairResponse, UnrepairedFinding
 from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,

@@ -2,7 +2,7 @@
 
 import uuid
 
-from delvec_contract import RestoreRequest, RestoreResponse
+from delvec_contract.maintenance import RestoreRequest, RestoreResponse
 from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,

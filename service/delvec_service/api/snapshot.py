@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_contract import SnapshotResponse
 from delvec_contract.shapes import Column
+from delvec_contract.tables import SnapshotResponse
 from delvec_errors import UnknownColumn
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table

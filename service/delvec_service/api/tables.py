@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response, status
 
-from delvec_contract import RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_contract.tables import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_errors import (
     AtomicCreateUnsupported,
     InvalidLocation,

@@ -7,14 +7,14 @@ from typing import Annotated, Final
 
 from fastapi import Path, Response
 
-from delvec_contract import (
+from delvec_contract.access import Role
+from delvec_contract.transactions import (
     SnapshotsRequest,
     SnapshotsResponse,
     TransactionOutcome,
     TransactionRequest,
     TransactionResponse,
 )
-from delvec_contract.access import Role
 from delvec_errors import (
     AppendOnlyTable,
     BadRequest,

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Response, status
 
-from delvec_contract import AlterRequest, TableRequest
+from delvec_contract.alterations import AlterRequest
+from delvec_contract.tables import TableRequest
 from delvec_contract.unity_catalog import (
     CreateManagedTableRequest,
     RenameManagedTableRequest,

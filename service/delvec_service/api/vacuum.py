@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Path
 
-from delvec_contract import (
+from delvec_contract.maintenance import (
     PurgeResponse,
     QuarantinesResponse,
     UndoResponse,

@@ -1,6 +1,6 @@
 """``…/deletion-vectors/compact``: move the deletion vectors of many small files into few."""
 
-from delvec_contract import RepackRequest, RepackResponse
+from delvec_contract.maintenance import RepackRequest, RepackResponse
 from delvec_errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS

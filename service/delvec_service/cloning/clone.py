@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from delvec_contract import CloneRequest
+from delvec_contract.tables import CloneRequest
 from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
-from delvec_contract import ConvertRequest
+from delvec_contract.tables import ConvertRequest
 from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pyroaring import BitMap64
 
-from delvec_contract import ConvertRequest
+from delvec_contract.tables import ConvertRequest
 from delvec_errors import DelvecError, LocationNotAllowed
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text

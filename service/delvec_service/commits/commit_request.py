@@ -9,8 +9,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec_contract import CommitRequest
-from delvec_contract.commits import RewrittenFile, RowDelete
+from delvec_contract.commits import CommitRequest, RewrittenFile, RowDelete
 from delvec_errors import (
     CorruptDeletionVector,
     InvalidBitmap,

@@ -9,13 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import delvec_contract as wire
-from delvec_contract import (
-    FindingFile,
-    HealthResponse,
-    OverwrittenCommit,
-    Recommendation,
-)
+from delvec_contract import health as wire
+from delvec_contract.health import FindingFile, HealthResponse, OverwrittenCommit, Recommendation
 from delvec_errors import CorruptTable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.schema.column_paths import ColumnPath

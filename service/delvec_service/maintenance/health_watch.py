@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import SampledMetrics
 from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from delvec_contract import ChangesRequest
+from delvec_contract.plans import ChangesRequest
 from delvec_errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata
 from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, is_readable_with

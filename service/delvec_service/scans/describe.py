@@ -6,7 +6,7 @@ Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 from collections.abc import Sequence
 from typing import Any
 
-from delvec_contract import ColumnRange, HistoryEntry
+from delvec_contract.tables import ColumnRange, HistoryEntry
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import AdditionsRequest, ReadSchema, StreamPosition
+from delvec_contract.plans import AdditionsRequest, ReadSchema, StreamPosition
 from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,

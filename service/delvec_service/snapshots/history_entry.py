@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delvec_contract import HistoryEntry
+from delvec_contract.tables import HistoryEntry
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.transaction.group_commit import members_of

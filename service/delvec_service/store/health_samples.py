@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import and_, case, delete, func, inspect, literal, or_, select
 from sqlalchemy.orm import Session
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import HealthOrder
 from delvec_maintenance.health.findings import SCORE_BANDS
 from delvec_service.store.commit_record import (

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from sqlalchemy import and_, delete, func, or_, select
 
-from delvec_contract import (
+from delvec_contract.fleet import FleetTask
+from delvec_contract.policies import (
     LeaseResponse,
     MaintenanceRun,
     MaintenanceTask,
     Policy,
     PolicyContent,
+    RunState,
     TaskReport,
 )
-from delvec_contract.fleet import FleetTask
-from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_maintenance.policies import PolicyType
 from delvec_service.store.database import Database, insert_into

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import metrics_of
 
 __all__ = ["FAMILIES", "ICEBERG_FAMILIES", "band_lines", "database_line", "iceberg_lines", "table_lines"]

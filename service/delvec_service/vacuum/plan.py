@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import VacuumRequest
+from delvec_contract.maintenance import VacuumRequest
 from delvec_errors import MissingLogFile, VacuumLiteImpossible
 from delvec_kernel.actions.actions import Cdc
 from delvec_kernel.features.table_features import check_writable

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import Quarantine
+from delvec_contract.maintenance import Quarantine
 from delvec_errors import CorruptTable, QuarantineNotFound
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.transaction import row_maps

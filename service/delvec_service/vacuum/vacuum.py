@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import VacuumRequest
+from delvec_contract.maintenance import VacuumRequest
 from delvec_errors import ConcurrentWrite, DelvecError, VacuumIncomplete
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name

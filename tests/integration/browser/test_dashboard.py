@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.store.database import Database

@@ -11,7 +11,8 @@ import pytest
 import delvec
 from delvec.cli import main
 from delvec_commands.maintenance_tasks import TASKS
-from delvec_contract import MaintenanceRun, operations
+from delvec_contract import operations
+from delvec_contract.policies import MaintenanceRun
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 
 import delvec
 from delvec_commands.dml.table_definition import TableDefinition
-from delvec_contract import AdditionsRequest
+from delvec_contract.plans import AdditionsRequest
 from delvec_kernel.schema.types import StructType
 
 pytestmark = pytest.mark.every_case("each is a way to lose a write")

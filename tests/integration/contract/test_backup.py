@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delvec_contract import MaintenanceRun, Policy, PolicyContent
+from delvec_contract.policies import MaintenanceRun, Policy, PolicyContent
 from delvec_errors import BadRequest, TableNotFound
 from delvec_kernel.locations import table_id
 from delvec_service.store.backup import LEFT_OUT, backup, restore

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import SampledMetrics
 from delvec_kernel.locations import table_id
 from delvec_service.store.commit_record import CommitConflict

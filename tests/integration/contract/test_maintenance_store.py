@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy import select, update
 
-from delvec_contract import HealthSample, MaintenanceRun, Policy, PolicyContent, TaskReport
+from delvec_contract.health import HealthSample
+from delvec_contract.policies import MaintenanceRun, Policy, PolicyContent, TaskReport
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.locations import table_id
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore

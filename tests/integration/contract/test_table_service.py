@@ -9,16 +9,10 @@ from tests.support.asgi_transport import EmbeddedTransport
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
 from delvec_commands.service_adapter import ServiceAdapter
-from delvec_contract import (
-    AdditionsRequest,
-    AllocateRequest,
-    BeginRequest,
-    ChangesRequest,
-    CommitRequest,
-    PlanRequest,
-    TableRequest,
-    operations,
-)
+from delvec_contract import operations
+from delvec_contract.commits import AllocateRequest, BeginRequest, CommitRequest
+from delvec_contract.plans import AdditionsRequest, ChangesRequest, PlanRequest
+from delvec_contract.tables import TableRequest
 from delvec_errors import (
     BadRequest,
     ConcurrentDeleteDelete,

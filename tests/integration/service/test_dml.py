@@ -9,7 +9,7 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec_contract import DeleteRequest, UpdateRequest
+from delvec_contract.commands import DeleteRequest, UpdateRequest
 from delvec_engines.duckdb import DuckDBEngine
 from delvec_service import dml, operations
 from delvec_service.store.answers import AnswerStore

@@ -3,8 +3,8 @@
 import time
 
 import pytest
+from tests.support.wire_shapes import SHAPES
 
-import delvec_contract as wire
 from delvec_contract.shapes import Envelope
 
 JSON = {"Content-Type": "application/json"}
@@ -180,11 +180,7 @@ def unlimited(where, schema):
 
 
 def test_every_field_of_a_request_has_a_limit():
-    requests = [
-        model
-        for name in wire.__all__
-        if isinstance(model := getattr(wire, name), type) and issubclass(model, Envelope)
-    ]
+    requests = [model for model in SHAPES.values() if issubclass(model, Envelope)]
     schemas = [model.model_json_schema() for model in requests]
     objects = [part for schema in schemas for part in (schema, *schema.get("$defs", {}).values())]
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_service.store.health_samples import CommitCounts, ObservedTable
 from delvec_service.store.models import HealthSampleRow, TableRow
 from delvec_service.telemetry.table_metrics import table_lines

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import get_args
 
-from delvec_contract import HealthResponse, HealthSample
+from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import FileMetrics, HealthOrder, metrics_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
-from delvec_contract import Policy, PolicyContent, PolicyRequest
-from delvec_contract.policies import config_of
+from delvec_contract.policies import Policy, PolicyContent, PolicyRequest, config_of
 from delvec_maintenance.policies import CompactionConfig, applicable, is_quiet
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -10,7 +10,10 @@ import pytest
 from delvec.http.plan_stream import ARROW_STREAM
 from delvec.http.service_client import ServiceClient
 from delvec_commands.backoff import pause
-from delvec_contract import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest, operations
+from delvec_contract import operations
+from delvec_contract.commits import CommitRequest, CommitResponse
+from delvec_contract.plans import PlanRequest, PlanResponse
+from delvec_contract.tables import TableRequest
 from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_service.store.models import CommitIntervalRow, HealthSampleRow, TableRow
 
 NOW = datetime.now(UTC)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec_contract import PlanResponse
+from delvec_contract.plans import PlanResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}

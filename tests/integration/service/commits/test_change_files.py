@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.checked import assert_sound
 
-from delvec_contract import CommitRequest
+from delvec_contract.commits import CommitRequest
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from tests.support.html_pages import Page
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_service.dashboard import paging
 from delvec_service.store.models import HealthSampleRow, TableRow
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec_contract import AdditionsResponse
+from delvec_contract.plans import AdditionsResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}

@@ -9,7 +9,7 @@ import pytest
 from pyroaring import BitMap64
 from tests.support import log_by_hand
 
-from delvec_contract import PlanFile
+from delvec_contract.plans import PlanFile
 from delvec_errors import DeletionVectorNotFound, InvalidPredicate, LocationNotAllowed, UnknownColumn
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
