@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from delvec_contract.shapes import Answer, Column, Envelope, few
+from delvec_contract.shapes import Answer, Column, Envelope, Long, few
 
 __all__ = ["DeleteRequest", "OptimizePlan", "OptimizeRequest", "PlannedFiles", "Rewrite", "UpdateRequest"]
 
@@ -46,11 +46,22 @@ _Metadata: TypeAlias = Annotated[
 ]
 
 
+_ReadVersion: TypeAlias = Annotated[
+    Long | None,
+    Field(
+        description="A version that was the newest before the request was first sent: a retry with the same "
+        "`Idempotency-Key` looks for its commit from there on, even if the service's database was lost. The command "
+        "always reads the newest version."
+    ),
+]
+
+
 class DeleteRequest(Envelope):
     """Delete the rows that match a predicate."""
 
     predicate: _Predicate
     user_metadata: _Metadata = None
+    read_version: _ReadVersion = None
 
 
 class OptimizeRequest(Envelope):
@@ -98,6 +109,7 @@ class OptimizeRequest(Envelope):
         description=("The maximum number of files listed in a dry run; the counts include all files."),
     )
     user_metadata: _Metadata = None
+    read_version: _ReadVersion = None
 
     @model_validator(mode="after")
     def _one_command(self) -> "OptimizeRequest":
@@ -149,3 +161,4 @@ class UpdateRequest(Envelope):
     )
     predicate: _Predicate
     user_metadata: _Metadata = None
+    read_version: _ReadVersion = None

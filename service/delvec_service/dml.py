@@ -4,17 +4,15 @@ The commands are those of every client, on any engine. They call the service as 
 planning, checks, conflicts and answers are the same. They and DuckDB, which is optional, are imported for the first command.
 """
 
-import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel
 
 from delvec_contract import (
     CommitRequest,
@@ -32,7 +30,9 @@ from delvec_contract import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true
-from delvec_service.commits.idempotency import Answers, request_hash
+from delvec_service import operations
+from delvec_service.commits.commit_request import changes_of
+from delvec_service.commits.idempotency import request_hash
 from delvec_service.in_process import Handlers, InProcessService
 from delvec_service.logs import log_context
 from delvec_service.service import Service
@@ -42,8 +42,6 @@ __all__ = ["Limits", "RowCommands"]
 
 _OPTIMIZE: Final = "OPTIMIZE"
 _PATIENCE_SECONDS: Final = 2.0
-_NOTED: Final = 102
-"""The status of a request that is still being processed: a note is not an answer."""
 
 
 @dataclass(frozen=True)
@@ -219,38 +217,29 @@ class RowCommands:
     def _planning(self, table: OpenTable) -> Iterator[Any]:
         """Open a table for a dry run, which commits nothing."""
         with self._place() as engine:
-            yield _opened(self._service_for(table, None, _OPTIMIZE), table, engine)
+            yield _opened(self._service_for(table, _OPTIMIZE), table, engine)
 
     def _service_for(
-        self, table: OpenTable, notes: "_AttemptLog | None", operation: str
+        self, table: OpenTable, operation: str, once: "_Once | None" = None
     ) -> "_CommandService":
-        return _CommandService(
-            self._service, self._handlers, table, self._limits.read_bytes, notes, operation
-        )
+        return _CommandService(self._service, self._handlers, table, self._limits.read_bytes, operation, once)
 
     def _run(
         self,
         table: OpenTable,
-        request: BaseModel,
+        request: DeleteRequest | UpdateRequest | OptimizeRequest,
         key: str | None,
         command: Callable[[Any], Any],
         operation: str,
     ) -> CommitResponse:
         with self._place() as engine:
-            notes = None
-            if key is not None:
-                # The key alone may be used again, for another request or by somebody else, once it was released.
-                principal = log_context().get("principal")
-                hashed = request_hash(
-                    key, principal, operation, table.record.id, request.model_dump(mode="json")
-                )
-                notes = _AttemptLog(self._service.answers, hashed)
-            service = self._service_for(table, notes, operation)
+            once = None if key is None else self._once(table, request, key, operation)
+            service = self._service_for(table, operation, once)
             try:
-                service.check_notes(table.record.id)
+                service.check_earlier()
                 metrics = command(_opened(service, table, engine))
-            except _AlreadyCommitted as before:
-                return before.answer
+            except _AlreadyCommitted as earlier:
+                return earlier.answer
             if service.done is not None:
                 return service.done
             return CommitResponse(
@@ -260,6 +249,27 @@ class RowCommands:
                 transaction_id=str(uuid.uuid4()),
                 operation_metrics=dict(metrics),
             )
+
+    def _once(
+        self,
+        table: OpenTable,
+        request: DeleteRequest | UpdateRequest | OptimizeRequest,
+        key: str,
+        operation: str,
+    ) -> "_Once":
+        """Return what identifies a request in the log, and the version after which its commit can be.
+
+        Raises:
+            ServiceUnavailable: the database does not store that version; nothing was done.
+        """
+        # The key alone may be used again, for another request or by somebody else, once it was released.
+        principal = log_context().get("principal")
+        hashed = request_hash(key, principal, operation, table.record.id, request.model_dump(mode="json"))
+        since = request.read_version
+        if since is None:
+            newest = self._service.loader.load(table.objects, table.name).version
+            since = self._service.answers.first(request_hash("since", hashed), newest)
+        return _Once(str(uuid.UUID(hex=hashed)), hashed, since)
 
     @contextmanager
     def _place(self) -> Iterator[Any]:
@@ -362,48 +372,22 @@ class _AlreadyCommitted(Exception):
         self.answer = answered
 
 
-class _AttemptLog:
-    """The transactions that a request has begun to commit, recorded before each of them.
+@dataclass
+class _Once:
+    """Identifies a request whose command takes effect once, however often it is sent, also while it is running.
 
-    The answer to a request is stored after its commit. If the service dies between the two, or the request is sent
-    again while it is running, these notes lead to the commit. Running an UPDATE twice would corrupt the data.
+    Each of its commits has the same transaction id, made from the request: so the log shows whether one of them
+    succeeded, and creating a version settles which one. UPDATE twice would be wrong, not only useless.
+
+    Attributes:
+        transaction_id: the id.
+        request_hash: tells the request from others in the log.
+        since: the last version that is known not to be its commit.
     """
 
-    def __init__(self, answers: Answers, request: str) -> None:
-        self._answers = answers
-        self._request = request
-        self.found: list[dict[str, Any]] = []
-
-    def look(self) -> None:
-        """Refresh ``found``."""
-        while (note := self._at(len(self.found))) is not None:
-            self.found.append(note)
-
-    def add(self, transaction_id: str, read_version: int) -> bool:
-        """Store a note; return False if another attempt's note is there, which has to be asked about first.
-
-        Raises:
-            ServiceUnavailable: the database does not accept it.
-        """
-        note = {"transaction-id": transaction_id, "read-version": read_version}
-        place = len(self.found)
-        hashed = self._hash(place)
-        self._answers.keep(hashed, hashed, _NOTED, json.dumps(note).encode())
-        stored_note = self._at(place)
-        if stored_note is None:
-            raise ServiceUnavailable(
-                "The database could not store what this request is about to commit, so nothing was done. Try again."
-            )
-        self.found.append(stored_note)
-        return stored_note == note
-
-    def _at(self, place: int) -> dict[str, Any] | None:
-        hashed = self._hash(place)
-        found = self._answers.find(hashed, hashed)
-        return None if found is None else json.loads(found.body)
-
-    def _hash(self, place: int) -> str:
-        return request_hash("attempt", self._request, place)
+    transaction_id: str
+    request_hash: str
+    since: int
 
 
 class _CommandService(InProcessService):
@@ -415,14 +399,14 @@ class _CommandService(InProcessService):
         handlers: Handlers,
         table: OpenTable,
         read_bytes: int,
-        notes: _AttemptLog | None,
         operation: str,
+        once: _Once | None,
     ) -> None:
         super().__init__(service, handlers, roots=table.roots)
         self._of_command = table
         self._read_bytes = read_bytes
-        self._notes = notes
         self._operation = operation
+        self._once = once
         # The page recognises the tasks that it started by the ids of its requests.
         self.task_id = f"{log_context().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
         self.read_version = 0
@@ -455,23 +439,35 @@ class _CommandService(InProcessService):
 
     def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
         """Commit, unless an earlier copy of the request already has."""
-        if self._notes is not None:
-            self.check_notes(table)
-            while not self._notes.add(transaction_id, asked.read_version):
-                self.check_notes(table)
+        if self._once is not None:
+            # The command may have read a version that an earlier copy committed while this one was beginning.
+            self.check_earlier()
+            transaction_id = self._once.transaction_id
         self.done = super().commit(table, asked, transaction_id)
         return self.done
 
-    def check_notes(self, table_id: str) -> None:
-        """Check whether an earlier attempt of the same request has succeeded.
+    def _commit(self, body: Any, values: Mapping[str, Any], key: str | None, parsed: Any) -> Any:
+        if self._once is None:
+            return super()._commit(body, values, key, parsed)
+        # Not operations.commit: it would store a conflict as the answer of all attempts.
+        changes = changes_of(body, self._once.transaction_id, self._of_command)
+        changes = replace(changes, request_hash=self._once.request_hash)
+        return operations.commit_changes(self.service, self._of_command, changes)[0]
+
+    def check_earlier(self) -> None:
+        """Check whether an earlier copy of the request has committed.
 
         Raises:
             _AlreadyCommitted: it has.
+            CommitOutcomeUnknown: the log no longer has all the versions in which it may be.
         """
-        if self._notes is None:
+        once, table = self._once, self._of_command
+        if once is None:
             return
-        self._notes.look()
-        for note in self._notes.found:
-            outcome = self.outcome(table_id, note["transaction-id"], note["read-version"])
-            if outcome.result == "committed" and outcome.commit is not None:
-                raise _AlreadyCommitted(outcome.commit)
+        newest = self.service.loader.load(table.objects, table.name).version
+        earlier = self.service.commits.log.earlier(
+            table, once.transaction_id, once.request_hash, once.since, newest
+        )
+        if earlier is not None:
+            raise _AlreadyCommitted(operations.committed_response(earlier[0]))
+        once.since = max(once.since, newest)

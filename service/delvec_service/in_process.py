@@ -101,9 +101,9 @@ class InProcessService(ServiceAdapter):
         def run() -> Any:
             _check_path(path)
             parsed = _checked(body)
-            handle = _OPERATIONS.get(operation.name)
-            if handle is not None and set(parameters) == _PARAMETERS.get(operation.name, set()):
-                return handle(self, body, {**parameters, **path}, key, parsed)
+            method = _OPERATIONS.get(operation.name)
+            if method is not None and set(parameters) == _PARAMETERS.get(operation.name, set()):
+                return getattr(self, method)(body, {**parameters, **path}, key, parsed)
             handler = self._handlers(operation.name)
             return call_handler(self.service, handler, self._table, body, {**parameters, **path}, key)
 
@@ -117,7 +117,7 @@ class InProcessService(ServiceAdapter):
         def run() -> Any:
             _check_path({"table": table})
             _checked(body)
-            return _PLANS[operation.name](self, self._table(table), body)
+            return getattr(self, _PLANS[operation.name])(self._table(table), body)
 
         return cast("tuple[Plan, pa.Table]", self._run(operation, {"table": table}, run))
 
@@ -216,24 +216,25 @@ class InProcessService(ServiceAdapter):
 
 
 _OPERATIONS: Final = {
-    operations.BEGIN.name: InProcessService._begin,  # noqa: SLF001 - its own
-    operations.ALLOCATE.name: InProcessService._allocate,  # noqa: SLF001
-    operations.COMMIT.name: InProcessService._commit,  # noqa: SLF001
-    operations.FIND_COMMIT.name: InProcessService._find_commit,  # noqa: SLF001
-    operations.REGISTER_TABLE.name: InProcessService._register,  # noqa: SLF001
-    operations.LIST_TABLES.name: InProcessService._resolve,  # noqa: SLF001
-    operations.GET_TABLE.name: InProcessService._get_table,  # noqa: SLF001
-    operations.GET_SNAPSHOT.name: InProcessService._snapshot,  # noqa: SLF001
+    operations.BEGIN.name: "_begin",
+    operations.ALLOCATE.name: "_allocate",
+    operations.COMMIT.name: "_commit",
+    operations.FIND_COMMIT.name: "_find_commit",
+    operations.REGISTER_TABLE.name: "_register",
+    operations.LIST_TABLES.name: "_resolve",
+    operations.GET_TABLE.name: "_get_table",
+    operations.GET_SNAPSHOT.name: "_snapshot",
 }
+"""The methods that run the operations on every command's way."""
 _PARAMETERS: Final = {
     operations.FIND_COMMIT.name: {"transaction-id", "read-version"},
     operations.LIST_TABLES.name: {"location"},
 }
 """The parameters that the operations above take: with any others, they are left to their handlers."""
 _PLANS: Final = {
-    operations.PLAN_SCAN.name: InProcessService._plan,  # noqa: SLF001
-    operations.PLAN_CHANGES.name: InProcessService._plan_changes,  # noqa: SLF001
-    operations.PLAN_ADDITIONS.name: InProcessService._plan_additions,  # noqa: SLF001
+    operations.PLAN_SCAN.name: "_plan",
+    operations.PLAN_CHANGES.name: "_plan_changes",
+    operations.PLAN_ADDITIONS.name: "_plan_additions",
 }
 
 

@@ -51,7 +51,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.alter_table.alter import alter
 from delvec_service.auth.access import Access
 from delvec_service.commits import allocation
-from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
+from delvec_service.commits.commit import AlreadyApplied, Committed, NothingToDo
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.commit_result import Rebased
 from delvec_service.commits.idempotency import commit_hash, is_final, request_hash
@@ -290,25 +290,21 @@ def commit(
     bind_log_context(change=asked.operation)
     key = asked.transaction_id or idempotency_key
     if key is None:
-        changes = changes_of(asked, str(uuid.uuid4()), table)
-        return _commit_answer(service, table, changes, service.commits.commit(table, changes)), False
+        return commit_changes(service, table, changes_of(asked, str(uuid.uuid4()), table))
     hashed = commit_hash(table.record.id, parsed)
     stored_answer = service.answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer
     try:
         changes = dataclasses.replace(changes_of(asked, key, table), request_hash=hashed)
-        result = service.commits.commit(table, changes)
-        answer = _commit_answer(service, table, changes, result)
+        answer, is_replayed = commit_changes(service, table, changes)
     except DelvecError as error:
         if is_final(error):
             service.answers.keep(key, hashed, error.status, envelope(error))
         raise
-    if isinstance(result, Committed):
-        return answer, result.replayed
-    # It is not in the log.
-    service.answers.keep(key, hashed, OK, answer.model_dump_json(by_alias=True).encode())
-    return answer, False
+    if answer.version is None:  # it is not in the log
+        service.answers.keep(key, hashed, OK, answer.model_dump_json(by_alias=True).encode())
+    return answer, is_replayed
 
 
 def envelope(error: DelvecError) -> bytes:
@@ -316,28 +312,22 @@ def envelope(error: DelvecError) -> bytes:
     return json.dumps(error.to_wire(), separators=(",", ":")).encode()
 
 
-def _commit_answer(
-    service: Service, table: OpenTable, changes: Changes, result: CommitResult
-) -> CommitResponse:
+def commit_changes(service: Service, table: OpenTable, changes: Changes) -> tuple[CommitResponse, bool]:
+    """Commit what is found in the log under its transaction id, but whose answer nobody stores; see :func:`commit`."""
+    result = service.commits.commit(table, changes)
     if isinstance(result, Committed):
         partitions = service.commits.to_compact(table, changes)
-        return committed_response(result).model_copy(update={"auto_compact": partitions})
-    if isinstance(result, NothingToDo):
-        return CommitResponse(
-            result="nothing-to-do",
+        answer = committed_response(result).model_copy(update={"auto_compact": partitions})
+        return answer, result.replayed
+    if isinstance(result, NothingToDo | AlreadyApplied):
+        answer = CommitResponse(
+            result="nothing-to-do" if isinstance(result, NothingToDo) else "already-applied",
             version=None,
             read_version=result.read_version,
             transaction_id=result.transaction_id,
-            operation_metrics=dict(result.metrics),
+            operation_metrics=dict(result.metrics) if isinstance(result, NothingToDo) else {},
         )
-    if isinstance(result, AlreadyApplied):
-        return CommitResponse(
-            result="already-applied",
-            version=None,
-            read_version=result.read_version,
-            transaction_id=result.transaction_id,
-            operation_metrics={},
-        )
+        return answer, False
     raise result.error(table.name)
 
 

@@ -30,6 +30,7 @@ __all__ = ["Answers", "commit_hash", "is_final", "key_reused", "request_hash"]
 
 _SWEEP_SECONDS: Final = 600
 _HALF: Final = 16
+_PROCESSING: Final = 102
 _PASSING: Final = (
     Unauthorized,
     LocationNotAllowed,
@@ -134,6 +135,21 @@ class Answers:
             self._sweep()
         except ServiceUnavailable as error:
             logger.warning("answer not stored", key=key, reason=error.message)
+
+    def first(self, name: str, version: int) -> int:
+        """Return the version that was first stored under a name, which is this one if none was.
+
+        Raises:
+            ServiceUnavailable: the database does not store it; nothing was done.
+        """
+        # A note is not an answer: 102 is the status of a request that is being processed.
+        self._store.keep(name, name, _PROCESSING, str(version).encode())
+        stored_answer = self._store.find(name)
+        if stored_answer is None:
+            raise ServiceUnavailable(
+                "The database could not store that this request begins, so nothing was done. Try again."
+            )
+        return int(stored_answer.body)
 
     def release(self, claim: Claim) -> None:
         """Release a key, so that the next request with it runs at once."""

@@ -286,23 +286,61 @@ def test_a_key_that_was_released_is_not_another_requests(client, people):
     assert ids(people) == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
-def test_a_note_that_could_not_be_read_at_first_is_asked_about(client, people, monkeypatch):
+def test_copy_that_reads_what_the_other_committed_takes_no_effect(client, people, monkeypatch):
     commands, table = client.app.state.row_commands, client.service.tables.open("people")
     request = UpdateRequest(set={"age": "age + 1"}, predicate="id = 3")
-    first = commands.update(table, request, key="k")
-    plain, failures = dml._AttemptLog.look, [None, None]
+    plain, answers = dml._CommandService.plan, []
 
-    def look(self):
-        if failures:
-            failures.pop()
-        else:
-            plain(self)
+    def overtaken(self, *arguments):
+        if not answers:
+            answers.append(None)  # the other copy plans, too
+            answers[0] = commands.update(table, request, key="k")
+        return plain(self, *arguments)
 
-    monkeypatch.setattr(dml._AttemptLog, "look", look)
+    monkeypatch.setattr(dml._CommandService, "plan", overtaken)
     again = commands.update(table, request, key="k")
 
-    assert (again.version, again.transaction_id) == (first.version, first.transaction_id)
+    assert (again.version, again.transaction_id) == (3, answers[0].transaction_id)
     assert ages(people)[3] == 31
+    assert people.version() == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("update", {"set": {"age": "age + 1"}, "predicate": "id = 3"}),
+        ("delete", {"predicate": "name = 'n'"}),
+        ("optimize", {}),
+    ],
+)
+@pytest.mark.every_case("each is the only one of its command")
+def test_command_that_is_repeated_after_the_database_was_lost_runs_once(
+    running, people, tmp_path, path, body
+):
+    answers = []
+    for number in range(2):
+        with running(database_url=f"sqlite:///{tmp_path / f'{number}.db'}") as client:
+            client.post("/v1/tables", json={"location": people.location, "name": "t"}).raise_for_status()
+            answers.append(
+                client.post(f"/v1/tables/t/{path}", json=body | {"read-version": 2}, headers=named("k"))
+            )
+        if number == 0:
+            people.append(ROWS.slice(0, 1))
+            people.append(ROWS.slice(1, 1))
+
+    assert [answer.json()["version"] for answer in answers] == [3, 3]
+    assert answers[1].json()["transaction-id"] == answers[0].json()["transaction-id"]
+    assert people.version() == 5
+
+
+def test_command_whose_beginning_the_database_does_not_store_does_nothing(client, people, monkeypatch):
+    monkeypatch.setattr(AnswerStore, "keep", lambda *_: None)
+    body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
+
+    refused = client.post("/v1/tables/people/update", json=body, headers=named("k"))
+
+    assert refusal(refused) == (503, "ServiceUnavailable")
+    assert people.version() == 2
 
 
 def test_files_that_are_read_for_their_changes_count(running, tmp_path):
