@@ -1,22 +1,61 @@
 """Ctrl-C is ``KeyboardInterrupt``, whatever a library makes of it.
 
-Python raises ``KeyboardInterrupt`` in the main thread, wherever that happens to be. In DuckDB it becomes a
+Python raises ``KeyboardInterrupt`` in the main thread, wherever that happens to be, but not within a call of DuckDB,
+which looks for signals between its tasks, of which one of a nested-loop join takes minutes. In DuckDB it becomes a
 ``RuntimeError``; in a Python iterator or file from which DuckDB or Arrow reads, it becomes an error about the data, of
 which only the text tells. As errors they would be taken for damage, be retried, or make Spark run the command again.
 """
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["interruptible"]
+__all__ = ["interruptible", "stoppable"]
+
+_Result = TypeVar("_Result")
 
 _BY_DUCKDB: Final = "Query interrupted"
 _IN_TRACEBACK: Final = re.compile(
     r"Traceback \(most recent call last\):.*^KeyboardInterrupt\s*$", re.DOTALL | re.MULTILINE
 )
+
+_STOPS_AGAIN: Final = 0.05
+"""Seconds after which a statement is stopped again: one that had not begun has not noticed."""
+
+
+def stoppable(work: Callable[[], _Result], stop: Callable[[], None]) -> _Result:
+    """Return the result of work, which the main thread leaves to another one, to be free for Ctrl-C.
+
+    Args:
+        work: calls DuckDB.
+        stop: makes it end early.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed; the work has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    future: Future[_Result] = Future()
+    # Not of a pool: its threads would be missing after a fork.
+    threading.Thread(target=_settle, args=(future, work), name="delvec-statement", daemon=True).start()
+    try:
+        with interruptible():
+            return future.result()
+    except BaseException:
+        while not future.done():
+            stop()
+            wait([future], _STOPS_AGAIN)
+        raise
+
+
+def _settle(future: "Future[_Result]", work: Callable[[], _Result]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised where the result is taken
+        future.set_exception(error)
 
 
 @contextmanager

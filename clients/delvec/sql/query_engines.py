@@ -21,9 +21,8 @@ from delvec_commands.table_service import TableService
 from delvec_engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
 from delvec_engines.duckdb.pushed_filters import mentions_null
 from delvec_engines.duckdb.relation import relation
-from delvec_engines.duckdb.statements import damage
+from delvec_engines.duckdb.statements import damage, rows_of
 from delvec_engines.internal_names import INTERNAL
-from delvec_engines.interrupts import interruptible
 from delvec_engines.scan import Scan
 from delvec_errors import (
     DelvecError,
@@ -99,8 +98,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         try:
             text = query.on("duckdb", view, lambda name: _spelled(name, scans), schemas)
             _lock(database, scans)
-            with interruptible():
-                return database.sql(text).to_arrow_table()
+            return rows_of(database, text)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             for scan, service in zip(scans, services, strict=True):
                 with reporting(service, scan.table_id):

@@ -23,7 +23,7 @@ from delvec_engines.duckdb.scan import (
     quoted,
     sources,
 )
-from delvec_engines.duckdb.statements import Session, errors
+from delvec_engines.duckdb.statements import Session, errors, streamed
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec_engines.protocol import WriteTarget
@@ -79,9 +79,7 @@ def _cluster_bin(
         # DuckDB sorts the stream: a temporary table would be held beside the sorted rows.
         cursor.register(_ROWS, pa.RecordBatchReader.from_batches(first.schema, rows))
         del first
-        sorted_batches = iter(
-            cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key").to_arrow_reader(batch_rows)  # noqa: S608
-        )
+        sorted_batches = streamed(cursor, f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key", batch_rows)  # noqa: S608
         head = next(sorted_batches)
         # By now all rows have been read.
         read, by_file = rows_read.finish()

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -35,7 +35,7 @@ from delvec_engines.duckdb.change_statements import (
 from delvec_engines.duckdb.find_rows import check_positions
 from delvec_engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec_engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
-from delvec_engines.duckdb.statements import ChangeExpressions, Session, errors
+from delvec_engines.duckdb.statements import ChangeExpressions, Session, errors, streamed
 from delvec_engines.duckdb.write import NewRows, RowSinks
 from delvec_engines.page_pruning import RowRanges, row_ranges
 from delvec_engines.protocol import WriteTarget
@@ -44,8 +44,6 @@ from delvec_engines.scan import Scan
 from delvec_errors import InvalidPredicate, MultipleMatches
 
 __all__ = ["PartOfChange", "change_part", "change_rows", "insert_rows"]
-
-_BATCH_ROWS: Final = 1 << 17
 
 
 @dataclass
@@ -369,7 +367,7 @@ class _Run:
             return
         self.connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
         with errors(self.scan, None, self._read_expressions):
-            for batch in self.connection.sql(self.statements.inserts()).to_arrow_reader(_BATCH_ROWS):
+            for batch in streamed(self.connection, self.statements.inserts()):
                 clauses = batch[CLAUSE].to_numpy()
                 for number in np.unique(clauses).tolist():
                     chosen = np.flatnonzero(clauses == number)

@@ -23,7 +23,7 @@ from delvec_engines.duckdb.file_columns import BEYOND_TYPE, NOT_TEXT
 from delvec_engines.duckdb.scan import LOOKUP, ScanSource
 from delvec_engines.duckdb.variants import INCOMPLETE
 from delvec_engines.file_schemas import mismatch
-from delvec_engines.interrupts import interruptible
+from delvec_engines.interrupts import interruptible, stoppable
 from delvec_engines.scan import Scan, missing_data_file
 from delvec_errors import (
     CorruptTable,
@@ -41,7 +41,7 @@ from delvec_kernel.schema.file_types import FileTypeMismatch
 from delvec_kernel.schema.types import DataType
 from delvec_storage import files as storage
 
-__all__ = ["ChangeExpressions", "Evaluated", "Session", "damage", "errors"]
+__all__ = ["ChangeExpressions", "Evaluated", "Session", "damage", "errors", "rows_of", "streamed"]
 
 _CONFIG: Final = {
     # Extensions would be downloaded; none is needed.
@@ -182,7 +182,7 @@ class Session:
             on: connection from :meth:`connected`; by default a new one.
         """
         with self._prepared(scan, source, predicate, on) as cursor:
-            found = cursor.sql(sql).to_arrow_table()
+            found = rows_of(cursor, sql)
             if shows_early(found):
                 _check_calendar(cursor, scan, source)
             return found
@@ -196,7 +196,7 @@ class Session:
         """
         with self._prepared(scan, source, predicate, on) as cursor:
             is_checked = False
-            for batch in cursor.sql(sql).to_arrow_reader(_BATCH_ROWS):
+            for batch in streamed(cursor, sql):
                 if not is_checked and shows_early(batch):
                     with self.connected() as other:
                         _check_calendar(other, scan, source)
@@ -296,6 +296,21 @@ class Session:
                     f"The DuckDB engine needs {error.name} to read object stores: pip install '.[local]' in Delvec's clone"
                 ) from error
             self._connection.register_filesystem(StorageFileSystem())
+
+
+def rows_of(connection: Any, sql: str) -> pa.Table:
+    """Return all rows of a statement, which Ctrl-C ends."""
+    table: pa.Table = stoppable(lambda: connection.sql(sql).to_arrow_table(), connection.interrupt)
+    return table
+
+
+def streamed(connection: Any, sql: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a statement in batches; Ctrl-C ends it."""
+    reader = stoppable(
+        lambda: connection.sql(sql).to_arrow_reader(batch_rows or _BATCH_ROWS), connection.interrupt
+    )
+    while (batch := stoppable(lambda: next(reader, None), connection.interrupt)) is not None:
+        yield batch
 
 
 def _may_ask_for_early(evaluated: Evaluated, kinds: Sequence[DataType]) -> bool:

@@ -63,6 +63,53 @@ def test_ctrl_c_in_duckdb():
     assert done.stdout == "interrupted\n", done.stderr
 
 
+PRESSED = """
+import os, signal, sys, threading, time
+import delvec
+from delvec import cli
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+lake, path = delvec.connect(), sys.argv[1]
+table = lake.create_table(path, "id long, v long")
+table.append([{"id": 0, "v": 0}])
+join = f"SELECT count(*) FROM delta.`{path}` x JOIN delta.`{path}` y ON x.id * y.v < x.v - y.id"
+
+
+def merge():
+    never = "target.id * source.v < source.id - target.v - 1000000000"
+    table.merge(table.to_arrow(), never).when_not_matched_insert_all().execute()
+
+
+commands = [lambda: lake.sql(join), merge, lambda: cli.run(["sql", join])]
+for command in commands:  # all is imported then
+    command()
+table.append([{"id": number, "v": number % 1000} for number in range(100_000)])
+for command in commands:
+    pressed = time.monotonic() + 1.5
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        outcome = command()
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+    print(outcome, "soon" if time.monotonic() < pressed + 2 else "late")
+print(table.version())
+"""
+"""Joins that take minutes, in which DuckDB does not look for signals."""
+
+
+@pytest.mark.slow("joins two tables until they are stopped")
+def test_ctrl_c_ends_a_nested_loop_join(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PRESSED, tmp_path / "t"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-4:] == ["interrupted soon", "interrupted soon", "130 soon", "3"]
+    assert done.stderr == "delvec: interrupted\n"
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -18,7 +18,6 @@ from pyroaring import BitMap64
 
 import delvec
 from delvec_engines.duckdb import DuckDBEngine
-from delvec_engines.duckdb import row_changes as row_changes_module
 from delvec_engines.duckdb import scan as scan_module
 from delvec_engines.duckdb import statements as statements_module
 from delvec_engines.protocol import WriteTarget
@@ -422,7 +421,6 @@ def test_merge_is_what_its_clauses_say(engine, make, monkeypatch, shape, seed):
     # Several statements and several batches: rows of the source may match in any of them.
     monkeypatch.setattr(scan_module, "_MAX_FILES", 2)
     monkeypatch.setattr(statements_module, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(row_changes_module, "_BATCH_ROWS", 3)
     choice = random.Random(f"{shape} {seed}")
     keys = [None, None, *choice.sample(range(40), 20)]
     kinds = ["update", "delete", "move", "ignore"]
