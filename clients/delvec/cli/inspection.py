@@ -13,6 +13,7 @@ import typer
 
 from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
+from delvec_commands.display import type_text
 
 __all__ = ["conflicts", "detail", "events", "history", "tasks"]
 
@@ -83,13 +84,22 @@ def detail(context: typer.Context, table: Table) -> None:
     now = session(context)
     with now.table(table) as source:
         table_detail = source.detail()
+        schema = source.snapshot().table_schema
     if now.as_json:
-        print_json(table_detail)
+        print_json({**table_detail, "schema": schema})
         return
     for field in ("createdAt", "lastModified"):
         if isinstance(table_detail.get(field), int):
             table_detail[field] = f"{instant(table_detail[field])} UTC"
     print_pairs({name: _listed(value) for name, value in table_detail.items()})
+    print()
+    print_table(
+        ["column", "type", "nullable", "comment"],
+        [
+            (each["name"], type_text(each["type"]), each["nullable"], each["metadata"].get("comment"))
+            for each in schema["fields"]
+        ],
+    )
 
 
 def events(

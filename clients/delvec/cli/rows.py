@@ -205,6 +205,7 @@ def delete(
     all_rows: _AllRows = False,
     dry_run: _DryRun = False,
     retries: _Retries = None,
+    user_metadata: _UserMetadata = None,
 ) -> None:
     """Delete rows.
 
@@ -217,7 +218,7 @@ def delete(
     now = session(context)
     condition = _condition(where)
     with now.table(table, doing="deleting rows") as target:
-        metrics = target.delete(condition, dry_run=dry_run, retries=retries)
+        metrics = target.delete(condition, dry_run=dry_run, retries=retries, user_metadata=user_metadata)
     report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
 
 
@@ -236,6 +237,7 @@ def update(
     all_rows: _AllRows = False,
     dry_run: _DryRun = False,
     retries: _Retries = None,
+    user_metadata: _UserMetadata = None,
 ) -> None:
     """Set columns of rows.
 
@@ -247,7 +249,9 @@ def update(
     now = session(context)
     condition = _condition(where)
     with now.table(table, doing="updating rows") as target:
-        metrics = target.update(values, condition, dry_run=dry_run, retries=retries)
+        metrics = target.update(
+            values, condition, dry_run=dry_run, retries=retries, user_metadata=user_metadata
+        )
     report(metrics, now.as_json, f"updated {rows_of(metrics.get('numUpdatedRows'))}")
 
 

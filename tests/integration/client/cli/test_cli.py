@@ -79,6 +79,19 @@ def test_session_for_people(delvec_command, people):
     assert "people" in delvec_command("tables").out
 
 
+def test_detail_shows_columns(delvec_command, tmp_path):
+    schema = "id long NOT NULL COMMENT 'of the shop', tags array<string>"
+    delvec_command("create", tmp_path / "t", "--schema", schema)
+    lines = [line.split() for line in delvec_command("detail", tmp_path / "t").out.splitlines()]
+    assert lines[-3:] == [
+        ["column", "type", "nullable", "comment"],
+        ["id", "bigint", "false", "of", "the", "shop"],
+        ["tags", "array<string>", "true"],
+    ]
+    fields = delvec_command("detail", tmp_path / "t", "--json").json["schema"]["fields"]
+    assert [(each["name"], each["nullable"]) for each in fields] == [("id", False), ("tags", True)]
+
+
 def test_session_for_programs(delvec_command, people, tmp_path):
     assert delvec_command("read", people, "--json").json == ROWS.to_pylist()
     done = delvec_command("--json", "delete", people, "--where", "id = 2").json

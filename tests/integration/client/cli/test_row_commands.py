@@ -43,6 +43,15 @@ def test_update(run, misused, people):
     assert "--where" in misused("update", people, "--set", "age=1")
 
 
+def test_text_for_the_history(run, people, tmp_path):
+    (tmp_path / "new.json").write_text('[{"id": 1, "name": "A", "age": 1}]')
+    run("update", people, "--set", "age = 1", "--where", "id = 2", "--user-metadata", "corrected")
+    run("delete", people, "--where", "id = 2", "--user-metadata", "left")
+    run("merge", people, tmp_path / "new.json", "--on", "id", "--user-metadata", "nightly")
+    entries = json.loads(run("history", people, "--limit", "3", "--json").out)
+    assert [entry["userMetadata"] for entry in entries] == ["nightly", "left", "corrected"]
+
+
 def test_merge(run, people, tmp_path):
     file = tmp_path / "changes.csv"
     with file.open("w") as text:
