@@ -202,6 +202,15 @@ class InProcessService(ServiceAdapter):
     def _snapshot(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
         return operated.snapshot(self.service, self._table(values["table"]))
 
+    def _detail(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
+        return operated.detail(self.service, self._table(values["table"]))
+
+    def _history(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
+        return operated.history(self._table(values["table"]))
+
+    def _health(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
+        return operated.health(self.service, self._table(values["table"]))
+
     def _plan(self, table: OpenTable, body: Any) -> Any:
         planned = operated.plan_scan(self.service, table, body)
         return operated.plan_answer(table, planned, self.service.loader), planned.files
@@ -224,6 +233,9 @@ _OPERATIONS: Final = {
     operations.LIST_TABLES.name: "_resolve",
     operations.GET_TABLE.name: "_get_table",
     operations.GET_SNAPSHOT.name: "_snapshot",
+    operations.GET_DETAIL.name: "_detail",
+    operations.GET_HISTORY.name: "_history",
+    operations.GET_HEALTH.name: "_health",
 }
 """The methods that run the operations on every command's way."""
 _PARAMETERS: Final = {

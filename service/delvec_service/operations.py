@@ -27,7 +27,10 @@ from delvec_contract import (
     CommitRequest,
     CommitResponse,
     CommittedTable,
+    DetailResponse,
     ErrorBody,
+    HealthResponse,
+    HistoryResponse,
     PlanFile,
     PlanRequest,
     PlanResponse,
@@ -44,6 +47,7 @@ from delvec_errors import ConcurrentWrite, DelvecError
 from delvec_kernel.alter_table.changes import AddFeature
 from delvec_kernel.change_feed.stream_positions import Position
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
+from delvec_kernel.schema.column_paths import parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.transaction.conflict_checker import Conflict
@@ -58,6 +62,7 @@ from delvec_service.commits.idempotency import commit_hash, is_final, request_ha
 from delvec_service.commits.multi_table import Participant
 from delvec_service.commits.outcomes import Outcome
 from delvec_service.logs import bind_log_context
+from delvec_service.scans import describe
 from delvec_service.scans.change_feed_plan import PlannedChanges
 from delvec_service.scans.plan import PlannedScan, plan
 from delvec_service.scans.stream_plan import PlannedAdditions
@@ -80,10 +85,13 @@ __all__ = [
     "commit",
     "commit_transaction",
     "committed_response",
+    "detail",
     "drop",
     "envelope",
     "find_commit",
     "find_transaction",
+    "health",
+    "history",
     "plan_answer",
     "plan_scan",
     "register",
@@ -226,6 +234,73 @@ def additions_answer(
 
 def _stream_position(position: Position) -> StreamPosition:
     return StreamPosition(version=position.version, index=position.index, snapshot=position.snapshot)
+
+
+# --- what the log knows ------------------------------------------------------------------------------------
+
+
+def history(table: OpenTable, limit: int | None = None) -> HistoryResponse:
+    """Return the commits that the log still has, newest first."""
+    return HistoryResponse(history=describe.history(table.objects, table.name, limit))
+
+
+def detail(
+    service: Service, table: OpenTable, *, version: int | None = None, timestamp: str | None = None
+) -> DetailResponse:
+    """Return the details of a table, with Delta's columns."""
+    snapshot = service.loader.load(table.objects, table.name, version=version, timestamp=timestamp)
+    return DetailResponse(detail=describe.detail(snapshot, table.name))
+
+
+def health(
+    service: Service,
+    table: OpenTable,
+    *,
+    version: int | None = None,
+    timestamp: str | None = None,
+    files: int = 0,
+    partitions: int = 0,
+    failed: Sequence[str] = (),
+    columns: Sequence[str] = (),
+) -> HealthResponse:
+    """Return the health of a table.
+
+    Args:
+        service: the service.
+        table: the table.
+        version: of the table; by default the newest.
+        timestamp: the same by time.
+        files: how many files to list per recommendation.
+        partitions: how many partitions to report on.
+        failed: live files that could not be read.
+        columns: in which to report how much files overlap, besides the clustering columns.
+    """
+    from delvec_service.iceberg.lag import iceberg_lags
+    from delvec_service.maintenance.health import health as health_of
+
+    overwritten = service.overwrite_watch.overwritten(table.location)
+    is_newest = version is None and timestamp is None
+    counts = service.health.counts(table.record.id) if is_newest else None
+    paths = [parse_path(name) for name in columns]
+
+    def look(snapshot: Snapshot) -> HealthResponse:
+        table_health = health_of(
+            snapshot,
+            table.objects,
+            table.name,
+            vector_file_size=service.settings.deletion_vector_target_bytes,
+            traced=files,
+            partitions=partitions,
+            columns=paths,
+            problems=service.health.damage.look(table, snapshot, failed=failed) if is_newest else (),
+        )
+        lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
+        if is_newest:
+            # Others may have committed since the last sample, or there is no sample yet.
+            service.health.keep(table.record.id, snapshot, table_health.report)
+        return table_health.response(overwritten, counts, lags)
+
+    return service.loader.reading(table.objects, table.name, look, version=version, timestamp=timestamp)
 
 
 # --- transactions -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 import pytest
 from typer.main import get_command
 
+import delvec
 from delvec.cli import app
 from delvec.cli.command_table import COMMANDS
 
@@ -82,6 +83,17 @@ sys.argv[1:] = arguments
 with contextlib.suppress(SystemExit):
     main()
 """
+
+
+@pytest.mark.parametrize("arguments", [["detail"], ["history"], ["health"]], ids=" ".join)
+def test_a_command_that_reads_the_log_imports_no_web_application(tmp_path, arguments):
+    table = str(tmp_path / "people")
+    delvec.connect().create_table(table, "id long")
+
+    found = imported(COMMAND, *arguments, table)
+
+    assert "delvec_service.operations" in found
+    assert not found & (WEB | SECRETS | {"alembic", "pandas", "pyspark"})
 
 
 @pytest.mark.full("runs many commands, each in a process")

@@ -9,15 +9,12 @@ from delvec_contract.health import HealthListResponse, HealthResponse, HealthSam
 from delvec_contract.health_metrics import HealthOrder
 from delvec_contract.shapes import Column
 from delvec_errors import InvalidTableChange, UnknownColumn
-from delvec_kernel.schema.column_paths import parse_path
-from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service import operations
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.iceberg.lag import iceberg_lags
-from delvec_service.maintenance.health import health
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
@@ -68,31 +65,15 @@ def get_health(
     They come from the log. Of the newest version a sample of live files is also looked up in storage; if one of them is
     missing or damaged, or if the last `…/check` found errors, the score is 0, and only a check is recommended.
     """
-    overwritten = service.overwrite_watch.overwritten(table.location)
-    is_newest = moment.version is None and moment.timestamp is None
-    counts = service.health.counts(table.record.id) if is_newest else None
-
-    columns = [parse_path(name) for name in column or ()]
-
-    def look(snapshot: Snapshot) -> HealthResponse:
-        table_health = health(
-            snapshot,
-            table.objects,
-            table.name,
-            vector_file_size=service.settings.deletion_vector_target_bytes,
-            traced=files,
-            partitions=partitions,
-            columns=columns,
-            problems=service.health.damage.look(table, snapshot, failed=file or ()) if is_newest else (),
-        )
-        lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
-        if is_newest:
-            # Others may have committed since the last sample, or there is no sample yet.
-            service.health.keep(table.record.id, snapshot, table_health.report)
-        return table_health.response(overwritten, counts, lags)
-
-    return service.loader.reading(
-        table.objects, table.name, look, version=moment.version, timestamp=moment.timestamp
+    return operations.health(
+        service,
+        table,
+        version=moment.version,
+        timestamp=moment.timestamp,
+        files=files,
+        partitions=partitions,
+        failed=file or (),
+        columns=column or (),
     )
 
 

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import Query
 
 from delvec_contract.tables import DetailResponse, HistoryResponse
+from delvec_service import operations
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.describe import detail, history
 
 __all__ = ["router"]
 
@@ -24,13 +24,10 @@ def get_history(
     ] = None,
 ) -> HistoryResponse:
     """Return the commits that the log still has, newest first, with Delta's columns."""
-    return HistoryResponse(history=history(table.objects, table.name, limit))
+    return operations.history(table, limit)
 
 
 @router.get("/tables/{table}/detail", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_detail(table: Table, service: ServiceState, moment: PointInTime) -> DetailResponse:
     """Return the details of a table, with Delta's columns."""
-    snapshot = service.loader.load(
-        table.objects, table.name, version=moment.version, timestamp=moment.timestamp
-    )
-    return DetailResponse(detail=detail(snapshot, table.name))
+    return operations.detail(service, table, version=moment.version, timestamp=moment.timestamp)
