@@ -21,9 +21,9 @@ _COMMIT_CHARTS: Final = (
     ("Rows saved by rebasing", ("rows-saved",), ("rows",)),
 )
 _FLEET_CHARTS: Final = (
-    ("Scan debt", "seconds", "all tables", "scan-debt-seconds"),
-    ("Bytes read in vain", "bytes", "all tables", "deleted-bytes"),
-    ("Size", "bytes", "all tables", "size-in-bytes"),
+    ("Scan debt", "seconds", "sampled tables", "scan-debt-seconds"),
+    ("Bytes read in vain", "bytes", "sampled tables", "deleted-bytes"),
+    ("Size", "bytes", "sampled tables", "size-in-bytes"),
 )
 _MOST_BARS: Final = 24 * 31
 _FEWEST_BARS: Final = 24

@@ -35,6 +35,7 @@ async def show(visit: Visit) -> Response:
         "fleet.html",
         fleet=fleet,
         totals=fleet["totals"],
+        sampled=fleet["totals"]["num-tables"] - fleet["totals"]["num-unknown"],
         since=fleet["intervals"][0]["since"],
         hours=(instant(fleet["as-of"]) - instant(fleet["intervals"][0]["since"])) / timedelta(hours=1),
         namespaces=fleet["namespaces"][:_NAMESPACES],

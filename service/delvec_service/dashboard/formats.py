@@ -11,7 +11,7 @@ from typing import Any, Final
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.health.findings import SCORE_BANDS
 
-__all__ = ["FILTERS", "age", "columns", "count", "counted", "instant", "measured", "size", "span"]
+__all__ = ["FILTERS", "age", "columns", "count", "counted", "instant", "measured", "rate", "size", "span"]
 
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
@@ -34,6 +34,13 @@ def size(value: float | None) -> str:
 def count(value: float | None) -> str:
     """Return a number with separators."""
     return _NOTHING if value is None else f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """Return how often something happens; a tenth matters below ten."""
+    if 0 < value < 1 / _TENTHS:
+        return "< 0.1"
+    return f"{value:.1f}".replace(".0", "") if value < _TENTHS else count(value)
 
 
 def counted(value: float, noun: str) -> str:
@@ -118,7 +125,8 @@ FILTERS: Final = {
     "span": span,
     "age": age,
     "title": title,
-    "clock": lambda value: f"{instant(value):%H:%M} UTC",
+    "minute": lambda value: f"{instant(value):%Y-%m-%d %H:%M} UTC",
+    "rate": rate,
     "iso": lambda value: f"{instant(value):%Y-%m-%dT%H:%M:%SZ}",
     "band": band,
     "whole": whole,

@@ -23,12 +23,24 @@ def test_the_fleet_at_a_glance(client):
 
     assert "Nothing is broken" in text
     assert "1 good 1 fair 1 unknown" in text
-    assert "of scan time, 3.0 MiB read in vain" in text
-    assert "48 since " in text
+    assert "; 1 table without a sample" in text
+    assert "of scan time, 3.0 MiB read in vainof 2 of 3 tables" in text
+    since = (datetime.now(UTC) - timedelta(hours=23)).strftime("%Y-%m-%d %H:00 UTC")
+    assert f"on average, 48 since {since}" in text  # most of it is yesterday
     assert "No policy does this" in text
     assert "There is no policy yet" in text
     assert "No OPTIMIZE or PURGE is running" in text
     assert "(none)" in text  # tables without a namespace
+
+
+def test_numbers_of_tables_without_a_sample_are_not_shown_as_zero(client):
+    add_table(client, "quiet.one", days=3)
+    add_table(client, "sales.orders", (1, {"size_in_bytes": 1 << 20}))
+
+    text = shown(client)
+
+    assert "quiet1 1 unknown ----" in text
+    assert text.count("of 1 of 2 tables") == 3  # data, deleted rows, debt
 
 
 def test_what_is_broken_comes_first(client):

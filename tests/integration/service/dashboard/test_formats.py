@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delvec_service.dashboard.charts import fleet_charts
-from delvec_service.dashboard.formats import age, counted, span, title
+from delvec_service.dashboard.formats import age, counted, rate, span, title
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,13 @@ def test_an_age_is_relative():
     assert age("nonsense") == "nonsense"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.04, "< 0.1"), (0.25, "0.2"), (9.96, "10"), (1234.5, "1,234")]
+)
+def test_rates_are_not_rounded_to_nothing(value, text):
+    assert rate(value) == text
+
+
 def test_nouns_agree():
     assert [counted(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
 
@@ -65,6 +72,6 @@ def test_plots_of_the_fleet_are_told_in_words():
 
     words = [one["words"] for one in fleet_charts({"points": points, "intervals": [hour]})]
 
-    assert words[0] == "Scan debt. all tables: from 1 min to 1 min, at most 1 min."
+    assert words[0] == "Scan debt. sampled tables: from 1 min to 1 min, at most 1 min."
     assert words[-1] == "Conflicts per hour. conflicts: 1 in total."
     assert len(fleet_charts({"points": points[:1], "intervals": [hour]})) == 2
