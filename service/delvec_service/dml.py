@@ -14,19 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import (
-    CommitRequest,
-    CommitResponse,
-    DeleteRequest,
-    OptimizePlan,
-    OptimizeRequest,
-    PlannedFiles,
-    PlannedMaintenance,
-    PlanRequest,
-    PlanResponse,
-    UpdateRequest,
-)
-from delvec_contract import TableResource as Resource
+from delvec_contract.commands import DeleteRequest, OptimizePlan, OptimizeRequest, PlannedFiles, UpdateRequest
+from delvec_contract.commits import CommitRequest, CommitResponse
+from delvec_contract.plans import PlanRequest, PlanResponse
+from delvec_contract.policies import PlannedMaintenance
+from delvec_contract.tables import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true

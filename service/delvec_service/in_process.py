@@ -18,8 +18,9 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from delvec_commands.service_adapter import Plan, ServiceAdapter
-from delvec_contract import TablesResponse, operations
+from delvec_contract import operations
 from delvec_contract.operations import Operation
+from delvec_contract.tables import TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
 from delvec_service import operations as operated
 from delvec_service.auth.access import Access

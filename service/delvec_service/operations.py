@@ -12,33 +12,39 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias
 
-from delvec_contract import (
-    AdditionsResponse,
+from delvec_contract.alterations import AlterRequest
+from delvec_contract.commits import (
     AllocatedDeletionVector,
     AllocatedVectorFile,
     AllocateRequest,
     AllocateResponse,
-    AlterRequest,
     BeginRequest,
     BeginResponse,
-    ChangedFile,
-    ChangesResponse,
     CommitOutcome,
     CommitRequest,
     CommitResponse,
-    CommittedTable,
-    DetailResponse,
-    ErrorBody,
-    HealthResponse,
-    HistoryResponse,
+)
+from delvec_contract.health import HealthResponse
+from delvec_contract.plans import (
+    AdditionsResponse,
+    ChangedFile,
+    ChangesResponse,
     PlanFile,
     PlanRequest,
     PlanResponse,
-    SnapshotResponse,
-    SnapshotsResponse,
     StreamPosition,
+)
+from delvec_contract.shapes import ErrorBody
+from delvec_contract.tables import (
+    DetailResponse,
+    HistoryResponse,
+    SnapshotResponse,
     TableRequest,
     TableResource,
+)
+from delvec_contract.transactions import (
+    CommittedTable,
+    SnapshotsResponse,
     TransactionOutcome,
     TransactionRequest,
     TransactionResponse,

@@ -10,7 +10,7 @@ import typer
 
 from delvec.cli.output import number, print_json, print_pairs, print_table, printable, size_of, span_of
 from delvec.cli.session import session
-from delvec_contract import HealthResponse, HealthSample
+from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import metrics_of
 from delvec_maintenance.health.advice import Step, needs, steps
 from delvec_maintenance.health.findings import SCORE_BANDS

@@ -12,7 +12,7 @@ from delvec.cli.output import number, print_json, print_table, say, size_of, spa
 from delvec.cli.session import Table, session
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
-from delvec_contract import Rewrite
+from delvec_contract.commands import Rewrite
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]
 

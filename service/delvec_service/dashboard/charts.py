@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from delvec_contract import HealthResponse, HealthSample
+from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import Metric, Spot, metrics_of
 from delvec_contract.shapes import Answer
 from delvec_service.dashboard.formats import instant, measured

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from delvec_contract import HealthSample
+from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import HealthOrder, metrics_of
 from delvec_service.dashboard.paging import Pages
 from delvec_service.dashboard.visit import Visit
