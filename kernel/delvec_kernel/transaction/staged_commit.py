@@ -38,6 +38,7 @@ from delvec_kernel.actions.actions import (
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.features.table_features import check_readable, writer_features
 from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
@@ -167,6 +168,8 @@ def check(staged: StagedCommit, snapshot: Snapshot, table: str, timestamp: int |
     new = [add for path, add in staged.adds.items() if path not in live]
     rules.check_new_paths(new, staged.changes, snapshot.location)
     rules.check_new_files(list(staged.adds.values()), staged.changes, after, table, own=False)
+    if staged.info.operation != RESTORE:
+        _check_column_names(new, after.schema, table)
     for path, add in staged.adds.items():
         _check_add(staged, path, add, live.get(path), table)
         if add.deletion_vector is not None:
@@ -251,6 +254,24 @@ def _check_add(staged: StagedCommit, path: str, add: AddFile, before: AddFile | 
     if before.deletion_vector and not add.deletion_vector and staged.info.operation != RESTORE:
         what = f"is added without its deletion vector, so {before.deletion_vector.cardinality} deleted rows would come back"
         raise rules.refused(table, path, what, InvalidDeletionVector)
+
+
+def _check_column_names(adds: Sequence[AddFile], schema: StructType, table: str) -> None:
+    """Reject files with columns by their names in the schema where files name them otherwise: they would read as NULL.
+
+    DuckDB's extension writes such files to tables with column mapping; their statistics show it.
+    """
+    physical = {column.physical_name for column in schema.fields}
+    logical = {column.name: column.physical_name for column in schema.fields if column.name not in physical}
+    for add in adds if logical else ():
+        columns = statistics.load(add.stats or "{}").get("nullCount")
+        wrong = [name for name in columns if name in logical] if isinstance(columns, dict) else []
+        if wrong:
+            what = (
+                f"has the column {wrong[0]!r}, which files of a table with column mapping call "
+                f"{logical[wrong[0]]!r}: its writer does not know column mapping, and its rows would read as NULL"
+            )
+            raise rules.refused(table, add.path, what)
 
 
 def _check_vector(add: AddFile, table: str, *, has_vectors: bool) -> None:

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.support import duckdb_iceberg
-from tests.support.duckdb_iceberg import NoDuckdbIcebergError
+from tests.support import duckdb_extensions
+from tests.support.duckdb_extensions import NoExtensionsError
 from tests.support.iceberg_tables import delta_rows, iceberg_table
 
 pytestmark = pytest.mark.long("installs a DuckDB that has the Iceberg extension")
@@ -17,9 +17,9 @@ BOTH = pytest.mark.parametrize("format_version", [2, 3])
 @pytest.fixture(scope="module", autouse=True)
 def extension():
     try:
-        duckdb_iceberg.packages()
-    except NoDuckdbIcebergError as error:
-        pytest.skip(f"DuckDB's extension for Iceberg could not be installed: {error}")
+        duckdb_extensions.packages()
+    except NoExtensionsError as error:
+        pytest.skip(f"DuckDB's extensions could not be installed: {error}")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def rows(tmp_path):
 
     def read(converted, snapshot_id=None):
         at = "" if snapshot_id is None else f", snapshot_from_id = {snapshot_id}"
-        return duckdb_iceberg.query(
+        return duckdb_extensions.query(
             f"SELECT * FROM iceberg_scan('{converted['metadata-location']}'{at}) ORDER BY 1", tmp_path
         ).to_pylist()
 

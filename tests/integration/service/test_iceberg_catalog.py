@@ -7,8 +7,8 @@ import httpx
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
-from tests.support import duckdb_iceberg
-from tests.support.duckdb_iceberg import NoDuckdbIcebergError
+from tests.support import duckdb_extensions
+from tests.support.duckdb_extensions import NoExtensionsError
 from tests.support.served import served
 
 import delvec
@@ -62,9 +62,9 @@ def error(answer):
 @pytest.mark.parametrize("warehouse", ["v2", "v3"])
 def test_duckdb_reads_the_newest_version(url, lake, tmp_path, warehouse):
     try:
-        duckdb_iceberg.packages()
-    except NoDuckdbIcebergError as error:
-        pytest.skip(f"DuckDB's extension for Iceberg could not be installed: {error}")
+        duckdb_extensions.packages()
+    except NoExtensionsError as error:
+        pytest.skip(f"DuckDB's extensions could not be installed: {error}")
     table = lake.create_table(f"duck.t{warehouse}", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": list(range(100))}))
     attach = (
@@ -73,7 +73,9 @@ def test_duckdb_reads_the_newest_version(url, lake, tmp_path, warehouse):
     )
 
     def ids():
-        answer = duckdb_iceberg.query(f"{attach} SELECT id FROM lake.duck.t{warehouse} ORDER BY id", tmp_path)
+        answer = duckdb_extensions.query(
+            f"{attach} SELECT id FROM lake.duck.t{warehouse} ORDER BY id", tmp_path
+        )
         return answer["id"].to_pylist()
 
     assert ids() == list(range(100))

@@ -108,6 +108,25 @@ def test_what_contradicts_the_version_is_refused(actions, match):
         check(*actions)
 
 
+def test_files_of_a_writer_that_ignores_column_mapping_are_refused():
+    """As of DuckDB 1.5: the file has the column ``name``, where the table's files have ``col-1``."""
+    column = {"name": "name", "type": "string", "nullable": True}
+    metadata = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    schema = json.dumps({"type": "struct", "fields": [{**column, "metadata": metadata}]})
+    mapped = {**PROPERTIES, "delta.columnMapping.mode": "name"}
+    snapshot = replace(EMPTY, metadata=replace(EMPTY.metadata, schema_string=schema, configuration=mapped))
+
+    def stats(name):
+        return json.dumps({"numRecords": 1, "nullCount": {name: 0}, "minValues": {name: "z"}})
+
+    check(info(), added(rows=1, stats=stats("col-1")), mark(0), snapshot=snapshot)
+    with pytest.raises(InvalidCommit, match="has the column 'name', which files .* call 'col-1'"):
+        check(info(), added(rows=1, stats=stats("name")), mark(0), snapshot=snapshot)
+    # An older file that comes back may have had another column of that name.
+    restored = info(operation="RESTORE")
+    check(restored, added(rows=1, stats=stats("name")), mark(0), snapshot=snapshot)
+
+
 def test_the_mark_does_not_fall():
     after = replace(EMPTY, domain_metadata={"delta.rowTracking": parsed(info(), mark(50)).actions[1]})
     with pytest.raises(InvalidCommit, match="lowers the high-water mark of row ids from 50 to 20"):

@@ -1,6 +1,6 @@
-"""Reads Iceberg tables with DuckDB's extension, in a separate process, since the locked DuckDB version has none.
+"""Runs DuckDB's extensions for other tables and catalogs in a separate process, since the locked version has none.
 
-Run as a program with ``python duckdb_iceberg.py SQL OUTPUT``: it writes the result as an Arrow file.
+Run as a program with ``python duckdb_extensions.py SQL OUTPUT``: it writes the result as an Arrow file.
 """
 
 import os
@@ -9,19 +9,19 @@ import sys
 from pathlib import Path
 
 VERSION = "1.5.5"
-_BUILT = Path(__file__).parents[2] / ".build" / f"duckdb-iceberg-{VERSION}"
-_EXTENSIONS = ("httpfs", "avro", "iceberg")
+_BUILT = Path(__file__).parents[2] / ".build" / f"duckdb-{VERSION}"
+_EXTENSIONS = ("httpfs", "avro", "iceberg", "delta", "unity_catalog")
 
 
-class NoDuckdbIcebergError(Exception):
-    """The extension cannot be installed on this machine; the text is the reason."""
+class NoExtensionsError(Exception):
+    """The extensions cannot be installed on this machine; the text is the reason."""
 
 
 def packages():
     """Return a folder with DuckDB and its extensions, installed once."""
     if not _BUILT.exists():
         wanted = [f"duckdb=={VERSION}", *(f"duckdb-extension-{name}=={VERSION}" for name in _EXTENSIONS)]
-        part = _BUILT.with_suffix(".part")
+        part = _BUILT.with_name(f"{_BUILT.name}.part")
         done = subprocess.run(
             [
                 sys.executable,
@@ -40,7 +40,7 @@ def packages():
             check=False,
         )
         if done.returncode:
-            raise NoDuckdbIcebergError(done.stderr[-2000:])
+            raise NoExtensionsError(done.stderr[-2000:])
         part.rename(_BUILT)
     return _BUILT
 
