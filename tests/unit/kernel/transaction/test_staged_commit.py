@@ -120,7 +120,7 @@ def test_files_of_a_writer_that_ignores_column_mapping_are_refused():
         return json.dumps({"numRecords": 1, "nullCount": {name: 0}, "minValues": {name: "z"}})
 
     check(info(), added(rows=1, stats=stats("col-1")), mark(0), snapshot=snapshot)
-    with pytest.raises(InvalidCommit, match="has the column 'name', which files .* call 'col-1'"):
+    with pytest.raises(InvalidCommit, match=r"has the column 'name', which files .* call 'col-1'"):
         check(info(), added(rows=1, stats=stats("name")), mark(0), snapshot=snapshot)
     # An older file that comes back may have had another column of that name.
     restored = info(operation="RESTORE")
