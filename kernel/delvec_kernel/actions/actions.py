@@ -1,8 +1,8 @@
 """Commit provenance: who committed a version, how and when (PROTOCOL.md, "Commit Provenance Information")."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from delvec_kernel.actions.action_json import (
     present,
@@ -32,6 +32,7 @@ __all__ = [
     "RemoveFile",
     "Sidecar",
     "Txn",
+    "first_of",
 ]
 
 
@@ -448,3 +449,9 @@ Action: TypeAlias = (
     | CheckpointMetadata
     | Sidecar
 )
+_Kind = TypeVar("_Kind", bound=Action)
+
+
+def first_of(kind: type[_Kind], actions: Iterable[Action]) -> _Kind | None:
+    """Return a commit's first action of a kind, None without one."""
+    return next((action for action in actions if isinstance(action, kind)), None)

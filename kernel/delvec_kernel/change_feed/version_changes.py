@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from delvec_kernel import locations
-from delvec_kernel.actions.actions import Action, AddFile, Cdc, CommitInfo, RemoveFile
+from delvec_kernel.actions.actions import Action, AddFile, Cdc, CommitInfo, RemoveFile, first_of
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 
 __all__ = ["ChangeType", "FileChanges", "changes_in"]
@@ -55,7 +55,7 @@ def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges
             locations.canonical_log_path(file.path, location)  # raises if it leads out of the table
             yield FileChanges(None, file.path, file.partition_values, file.size)
         return
-    if _changed_nothing(next((action for action in actions if isinstance(action, CommitInfo)), None)):
+    if _changed_nothing(first_of(CommitInfo, actions)):
         return
     adds = {
         locations.canonical_log_path(action.path, location): action

@@ -34,6 +34,7 @@ from delvec_kernel.actions.actions import (
     Protocol,
     RemoveFile,
     Sidecar,
+    first_of,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.features.table_features import check_readable, writer_features
@@ -133,8 +134,8 @@ def parse(data: bytes, table: str, location: str, version: int, name: str) -> St
         dict(zip(keys[0], added, strict=True)),
         dict(zip(keys[1], removed, strict=True)),
         [action for action in actions if isinstance(action, Cdc)],
-        next((action for action in actions if isinstance(action, Protocol)), None),
-        next((action for action in actions if isinstance(action, Metadata)), None),
+        first_of(Protocol, actions),
+        first_of(Metadata, actions),
     )
 
 

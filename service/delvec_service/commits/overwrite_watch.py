@@ -24,7 +24,7 @@ from delvec_errors import (
     ServiceUnavailable,
     UnsupportedTable,
 )
-from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.actions.actions import CommitInfo, first_of
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.log_segment import ListedFile, LogListing
 from delvec_kernel.transaction.group_commit import members_of
@@ -382,7 +382,7 @@ class OverwriteWatch:
         except MissingLogFile:
             return again
         for commit in since:
-            info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+            info = first_of(CommitInfo, commit.actions)
             if info is not None:
                 again.update(member.key for member in members_of(info))
                 again.add(info.txn_id or "")

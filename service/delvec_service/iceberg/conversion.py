@@ -39,7 +39,7 @@ from delvec_iceberg.table_metadata import (
     with_version_tag,
     without_snapshots,
 )
-from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.actions.actions import CommitInfo, Metadata, first_of
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
 from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
@@ -468,7 +468,7 @@ class _IncrementalConversion:
     def _timestamp(self, commit: Commit, version: int) -> int:
         if version == self._snapshot.version:
             return self._snapshot.timestamp
-        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+        info = first_of(CommitInfo, commit.actions)
         found = None if info is None else info.in_commit_timestamp or info.timestamp
         return self._snapshot.timestamp if found is None else min(found, self._snapshot.timestamp)
 
@@ -525,7 +525,7 @@ def definition_of(
 
 def operation_of(commit: Commit) -> str | None:
     """Return the changes of a commit."""
-    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    info = first_of(CommitInfo, commit.actions)
     return None if info is None else info.operation
 
 
@@ -556,5 +556,4 @@ def _table(published_metadata: Published, directory: IcebergDirectory) -> Iceber
 
 
 def _repairs(commit: Commit) -> bool:
-    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
-    return info is not None and info.operation == "FSCK REPAIR"
+    return operation_of(commit) == "FSCK REPAIR"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from delvec_errors import CorruptTable, IcebergUnsupported, LocationNotAllowed
 from delvec_iceberg.table_metadata import delta_version
-from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.actions.actions import CommitInfo, first_of
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, asked_formats
 from delvec_service.iceberg.directory import IcebergDirectory
@@ -78,6 +78,6 @@ def _waiting(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot, versi
             [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
         except CorruptTable:  # the same as for a missing one
             return None
-        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+        info = first_of(CommitInfo, commit.actions)
         committed = None if info is None else info.in_commit_timestamp or info.timestamp
     return None if committed is None else max(0, time.time_ns() // 1_000_000 - committed) // 1000

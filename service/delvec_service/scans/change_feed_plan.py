@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from delvec_contract.plans import ChangesRequest
 from delvec_errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
-from delvec_kernel.actions.actions import Action, CommitInfo, Metadata
+from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, first_of
 from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, is_readable_with
 from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
 from delvec_kernel.data_skipping.truth import prune
@@ -169,7 +169,7 @@ def _commits(reader: LogReader, start: int, end: int) -> Iterator[tuple[int, Seq
 
 def _timestamp(actions: Sequence[Action], version: int, times: dict[int, int]) -> int:
     """Return when a version was committed, in milliseconds since the epoch."""
-    info = next((action for action in actions if isinstance(action, CommitInfo)), None)
+    info = first_of(CommitInfo, actions)
     stamp = None if info is None else info.in_commit_timestamp
     return times.get(version, 0) if stamp is None else stamp
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from delvec_contract.tables import ColumnRange, HistoryEntry
-from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.actions.actions import CommitInfo, Metadata, first_of
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest
 from delvec_kernel.schema.column_paths import path_text
@@ -60,8 +60,7 @@ def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[
 
 
 def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) -> HistoryEntry:
-    infos = (action for action in commit.actions if isinstance(action, CommitInfo))
-    info = next(infos, CommitInfo())
+    info = first_of(CommitInfo, commit.actions) or CommitInfo()
     stamp = info.in_commit_timestamp if is_stamped else None
     return history_entry(version, info, file_time if stamp is None else stamp)
 

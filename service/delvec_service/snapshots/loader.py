@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from cachetools import LRUCache
 
 from delvec_errors import BadRequest, CorruptLog, MissingLogFile, StorageError, VersionNotFound
-from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.actions.actions import CommitInfo, first_of
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy
@@ -695,7 +695,7 @@ def _held(reader: LogReader, listing: LogListing, version: int | None = None) ->
 
 
 def _is_by_delvec(commit: Commit) -> bool:
-    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    info = first_of(CommitInfo, commit.actions)
     return info is not None and (info.engine_info or "").startswith("Delvec/")
 
 

@@ -25,7 +25,7 @@ from delvec_errors import (
     TooManyRequests,
 )
 from delvec_kernel.actions.action_json import LogFile
-from delvec_kernel.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol
+from delvec_kernel.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, first_of
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_segment import commit_name, commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -327,11 +327,11 @@ def _about_the_table(data: bytes, version: int, before: Snapshot | None) -> tupl
     """Return what a commit of Delvec's changes about the table, and its in-commit timestamp."""
     lines = [line for line in data.splitlines() if line.startswith(_ABOUT_THE_TABLE)]
     actions = parse_commit(b"\n".join(lines), LogFile("", version, commit_name(version)))
-    info = next((action for action in actions if isinstance(action, CommitInfo)), None)
+    info = first_of(CommitInfo, actions)
     timestamp = None if info is None else info.in_commit_timestamp
     change = TableChange(
-        next((action for action in actions if isinstance(action, Protocol)), None),
-        next((action for action in actions if isinstance(action, Metadata)), None),
+        first_of(Protocol, actions),
+        first_of(Metadata, actions),
         [action for action in actions if isinstance(action, DomainMetadata)],
         None if before is None else before.metadata,
     )

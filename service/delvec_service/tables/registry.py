@@ -23,7 +23,7 @@ from delvec_errors import (
     TableAlreadyExists,
     UnsupportedOperation,
 )
-from delvec_kernel.actions.actions import Action, CommitInfo
+from delvec_kernel.actions.actions import Action, CommitInfo, first_of
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
@@ -694,7 +694,7 @@ class Tables:
 
     def _first_info(self, objects: ObjectStore) -> CommitInfo | None:
         first = LogReader(objects, objects.location).commit(0).actions
-        return next((action for action in first if isinstance(action, CommitInfo)), None)
+        return first_of(CommitInfo, first)
 
     def _place_of(self, name: str | None, transaction_id: str) -> str:
         """Return the location for a table created by name only: a former table's of that name, or the warehouse."""
