@@ -184,6 +184,8 @@ def _root_outside(url: str) -> str:
             holding = [location for location in _memory if locations.within(url, location)]
         if holding:
             return max(holding, key=len)
+    elif credentials_of(url) is None:
+        return "/".join(url.split("/", 3)[:3])  # the bucket: a clone names files in many folders
     return url.rpartition("/")[0]
 
 

@@ -26,6 +26,7 @@ from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame, inline
 from delvec_kernel.deletion_vectors.dv_packing import pack
 from delvec_storage import files as storage
+from delvec_storage.file_locations import locate
 
 TABLE = pa.table({"id": list(range(10_000)), "name": [f"n{i}" for i in range(10_000)]})
 
@@ -302,3 +303,17 @@ def test_opening_a_store_creates_nothing(tmp_path):
 def test_an_unknown_scheme_is_a_storage_error():
     with pytest.raises(StorageError, match="ftp"):
         storage.store_for("ftp://host/t")
+
+
+@pytest.mark.parametrize(
+    "bucket", ["s3://bucket", "gs://bucket", "abfss://files@account.dfs.core.windows.net"]
+)
+def test_files_outside_a_table_share_the_store_of_their_bucket(bucket, monkeypatch):
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    files = [
+        locate(f"{bucket}/clone", f"{bucket}/table/p={number}/a%20b.parquet", allowed=lambda _: True)
+        for number in range(2)
+    ]
+
+    assert [file.key for file in files] == ["table/p=0/a b.parquet", "table/p=1/a b.parquet"]
+    assert files[0].remote is files[1].remote
