@@ -16,7 +16,7 @@ from delvec_errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.resource import operation_id
-from delvec_service.api.routes import Route
+from delvec_service.api.routes import LenientRoute
 from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
 from delvec_service.store.registry import TableRecord
 
@@ -49,16 +49,10 @@ _ENDPOINTS: Final = [
 ]
 
 
-class _CatalogRoute(Route):
-    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
-
-    lenient = True
-
-
 routers: Final = tuple(
     APIRouter(
         prefix=prefix,
-        route_class=_CatalogRoute,
+        route_class=LenientRoute,
         include_in_schema=False,
         generate_unique_id_function=operation_id,
     )

@@ -23,7 +23,7 @@ from delvec_service.auth.access import Access
 from delvec_service.bad_requests import check_text
 from delvec_service.service import Service
 
-__all__ = ["Route"]
+__all__ = ["LenientRoute", "Route"]
 
 _LONGEST_QUERY: Final = 64
 
@@ -91,6 +91,12 @@ class Route(APIRoute):
             "It may still complete. If you send it again with the same Idempotency-Key, it is not done twice.",
             seconds=seconds,
         )
+
+
+class LenientRoute(Route):
+    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
+
+    lenient = True
 
 
 def _query_parameters(dependant: Dependant) -> set[str]:

@@ -25,7 +25,7 @@ from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
-from delvec_service.api.routes import Route
+from delvec_service.api.routes import LenientRoute
 from delvec_service.api.uc_delta import names, register_external, table_credentials
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
@@ -45,15 +45,9 @@ _PARTS: Final = 3
 _TABLES: Final = "tables of a schema"
 
 
-class _ClassicRoute(Route):
-    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
-
-    lenient = True
-
-
 _router: Final = APIRouter(
     prefix=UNITY_CATALOG,
-    route_class=_ClassicRoute,
+    route_class=LenientRoute,
     include_in_schema=False,
     generate_unique_id_function=operation_id,
 )

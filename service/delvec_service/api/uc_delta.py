@@ -43,7 +43,7 @@ from delvec_service.alter_table.alter import alter
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
-from delvec_service.api.routes import Route
+from delvec_service.api.routes import LenientRoute, Route
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.staging import staging_answer
 from delvec_service.catalog.table_answers import etag, loaded
@@ -88,13 +88,7 @@ _FROM_THE_LOG: Final = frozenset(
 _REPORTS: Final = {"set-latest-backfilled-version", "update-metadata-snapshot-version"}
 
 
-class _CatalogRoute(Route):
-    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
-
-    lenient = True
-
-
-class _CommitRoute(_CatalogRoute):
+class _CommitRoute(LenientRoute):
     kind = "commits"
 
     @staticmethod
@@ -114,7 +108,7 @@ def _router(route_class: type[Route]) -> APIRouter:
     )
 
 
-_reading, _commits = _router(_CatalogRoute), _router(_CommitRoute)
+_reading, _commits = _router(LenientRoute), _router(_CommitRoute)
 
 
 async def names(service: ServiceState, access: Caller) -> CatalogNames:

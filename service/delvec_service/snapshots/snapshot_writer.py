@@ -1,4 +1,4 @@
-"""Memory that is free but that allocators keep: given back after the work that needed much of it.
+"""Saves snapshots to the database in the background, and finds saved ones.
 
 Tested in `tests/integration/contract/test_snapshot_store.py`.
 """
@@ -24,16 +24,7 @@ from delvec_service.logs import logger
 from delvec_service.store.snapshot_state import LogFileId
 from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
 
-__all__ = ["SnapshotWriter", "give_back"]
-
-
-def give_back() -> None:
-    """Return free memory to the system, as far as the platform's allocators can."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        # Otherwise glibc never releases the memory of Python objects of some kilobytes.
-        ctypes.CDLL(None).malloc_trim(0)
-
+__all__ = ["SnapshotWriter"]
 
 _DELAY_SECONDS: Final = 0.5
 _SHARE: Final = 0.1
@@ -236,7 +227,7 @@ class SnapshotWriter:
         # None if another replica was first: its snapshot is considered next time.
         generation = self._store.save(snapshot, file, replacing, self._stopping)
         if needed > _MUCH_MEMORY:
-            give_back()
+            _give_back()
         return generation
 
     def _make_room(self) -> None:
@@ -277,3 +268,11 @@ def _incomplete(segments: Iterable[Segment]) -> Collection[DeferredStatistics]:
 
 def _is_foreign(head: Head, generation: str | None) -> bool:
     return head.generation != generation
+
+
+def _give_back() -> None:
+    """Return free memory to the system, as far as the platform's allocators can."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        # Otherwise glibc never releases the memory of Python objects of some kilobytes.
+        ctypes.CDLL(None).malloc_trim(0)
