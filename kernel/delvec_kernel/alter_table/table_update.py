@@ -4,7 +4,6 @@ Tested in `tests/unit/kernel/alter_table/test_properties.py` and
 `tests/unit/kernel/alter_table/test_alteration.py`.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from delvec_kernel.features.managed_tables import MANAGED, managed_properties
 from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped, max_column_id
 from delvec_kernel.schema.column_paths import ColumnPath
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import PrimitiveType, StructType, leaves
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import (
     ICEBERG_FORMAT_VERSIONS,
@@ -281,14 +280,10 @@ class TableUpdate:
             required_features.discard("typeWidening")
         if any(name.lower().startswith(CONSTRAINT_PREFIX) for name in self.configuration):
             required_features.add("checkConstraints")
-        if "timestampNtz" not in has and _has_timestamp_ntz(self.schema):
+        if "timestampNtz" not in has and PrimitiveType("timestamp_ntz") in leaves(self.schema):
             raise InvalidTableChange(
                 "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must "
                 "support; add the feature before the column, in the same request if you like.",
                 feature="timestampNtz",
             )
         self.protocol = upgraded(self.protocol, required_features)
-
-
-def _has_timestamp_ntz(schema: StructType) -> bool:
-    return '"timestamp_ntz"' in json.dumps(schema.to_json())

@@ -75,6 +75,7 @@ def test_invalid_new_columns_are_refused(column, error, message):
 def test_adding_a_timestamp_ntz_column_adds_its_feature():
     table = Table(protocol=Protocol(1, 2))
 
+    table.alter(add("timestamp_ntz", "integer"))  # a name is no type
     table.alter({"change": "add-feature", "feature": "timestampNtz"}, add("at", "timestamp_ntz"))
 
     assert table.protocol == Protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz"))
