@@ -25,6 +25,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    type_name,
 )
 
 __all__ = ["bytes_in", "cast_array", "cast_batch", "decoded", "physical_schema"]
@@ -286,7 +287,7 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise SchemaMismatch(
-            f"A value of column '{name}' ({array.type}) does not fit into {_spelled(kind)}: {reason}.",
+            f"A value of column '{name}' ({array.type}) does not fit into {type_name(kind)}: {reason}.",
             column=name,
         ) from error
     return target_array
@@ -324,14 +325,9 @@ def _may_fit(source: pa.DataType, kind: DataType) -> bool:
 
 def _does_not_fit(array: pa.Array, kind: DataType, name: str) -> SchemaMismatch:
     return SchemaMismatch(
-        f"Column '{name}' is {array.type} in the data and {_spelled(kind)} in the table; convert it first.",
+        f"Column '{name}' is {array.type} in the data and {type_name(kind)} in the table; convert it first.",
         column=name,
     )
-
-
-def _spelled(kind: DataType) -> str:
-    shown = kind.to_json()
-    return shown if isinstance(shown, str) else str(shown["type"])
 
 
 def _forbids_nulls(kind: DataType) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType
+from delvec_kernel.schema.types import DataType, PrimitiveType, leaves
 
 __all__ = ["holds_times", "is_legacy", "may_ask_for_early", "shows_early"]
 
@@ -74,13 +74,7 @@ def may_ask_for_early(text: str, kinds: Iterable[DataType]) -> bool:
 
 def holds_times(kind: DataType) -> bool:
     """Whether values of this type are, or hold, dates or timestamps."""
-    if isinstance(kind, StructType):
-        return any(holds_times(item.type) for item in kind.fields)
-    if isinstance(kind, ArrayType):
-        return holds_times(kind.element)
-    if isinstance(kind, MapType):
-        return holds_times(kind.key) or holds_times(kind.value)
-    return isinstance(kind, PrimitiveType) and kind.name in _TIMES
+    return any(isinstance(leaf, PrimitiveType) and leaf.name in _TIMES for leaf in leaves(kind))
 
 
 def is_legacy(footer: Mapping[str, str]) -> bool:

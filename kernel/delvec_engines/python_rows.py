@@ -30,6 +30,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructType,
     arrow_type,
+    type_name,
 )
 
 __all__ = ["Widening", "array_of_values", "table_of_rows"]
@@ -223,7 +224,7 @@ class _Column:
         shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
         row = self.rows[place]
         return SchemaMismatch(
-            f"Column '{self.path}' is {_spelled(kind)} in the table, but row {row} (counted from 0) has {shown} "
+            f"Column '{self.path}' is {type_name(kind)} in the table, but row {row} (counted from 0) has {shown} "
             f"({type(value).__name__}); nothing was committed.",
             column=self.path,
             row=row,
@@ -259,8 +260,3 @@ def _offsets(values: Sequence[Sequence[Any] | None]) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum([len(value or ()) for value in values], dtype=np.int64)])
     nulls = np.array([*(value is None for value in values), False])
     return pa.array(ends, pa.int32(), mask=nulls)
-
-
-def _spelled(kind: DataType) -> str:
-    shown = kind.to_json()
-    return shown if isinstance(shown, str) else str(shown["type"])

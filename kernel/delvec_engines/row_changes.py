@@ -8,15 +8,17 @@ Tested in `tests/integration/client/engines/duckdb/test_row_changes.py`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_engines.scan import Scan
 from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["SOURCE", "TARGET", "ChangedRows", "Clause", "MergeSource", "RowChange"]
+__all__ = ["SOURCE", "TARGET", "ChangedRows", "Clause", "MergeSource", "RowChange", "SourceTable"]
 
 TARGET: Final = "t"
 SOURCE: Final = "s"
@@ -141,3 +143,14 @@ class ChangedRows:
     rows_deleted: int = 0
     rows_inserted: int = 0
     source_rows: int = 0
+
+
+@runtime_checkable
+class SourceTable(Protocol):
+    """A Delvec table; a protocol, because engines must not import its class."""
+
+    def plan(self) -> tuple[Scan, Any]:
+        """Return the scan of the newest version."""
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader:
+        """Return the rows of a version."""

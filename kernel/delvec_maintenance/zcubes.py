@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import InvalidTableChange
-from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text
+from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, logical_path, path_text
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType, has_geospatial
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics.file_statistics import columns_with_statistics
+from delvec_kernel.statistics.outer_bounds import as_mask
 from delvec_maintenance.compaction import (
     MAX_DELETED_RATIO,
     Bin,
@@ -95,18 +96,7 @@ def clustering_columns(snapshot: Snapshot) -> list[ColumnPath]:
         paths = [[str(part) for part in ([path] if isinstance(path, str) else path)] for path in columns]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return []
-    return [_logical(path, snapshot.schema) for path in paths]
-
-
-def _logical(path: Sequence[str], schema: StructType) -> ColumnPath:
-    names: list[str] = []
-    kind: Any = schema
-    for part in path:
-        fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((field for field in fields if field.physical_name == part), None)
-        names.append(part if field is None else field.name)
-        kind = None if field is None else field.type
-    return tuple(names)
+    return [logical_path(snapshot.schema, path) for path in paths]
 
 
 def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) -> list[Bin]:
@@ -217,7 +207,7 @@ def _cubes(
         is_foreign = pc.and_(pc.is_valid(providers), pc.invert(is_sorted))
     else:
         is_sorted, is_foreign = is_same, pa.array(np.zeros(files.num_rows, np.bool_))
-    return _mask(is_sorted), _mask(is_foreign), cube_numbers(files)
+    return as_mask(is_sorted), as_mask(is_foreign), cube_numbers(files)
 
 
 def _names(text: str) -> list[str] | None:
@@ -226,11 +216,6 @@ def _names(text: str) -> list[str] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list) else None
-
-
-def _mask(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def check_columns(

@@ -15,7 +15,7 @@ from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_pat
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.predicate_checks import names_hint, near_names
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
 
 __all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
 
@@ -323,14 +323,9 @@ def _check_kind(value: Expression, column: StructField, where: str) -> None:
         return
     raise SchemaMismatch(
         f"{where}: {value.text[:200]!r} has type {kind}, which does not fit column '{column.name}' of type "
-        f"{_type_name(column.type)}; cast it.",
+        f"{type_name(column.type)}; cast it.",
         column=column.name,
     )
-
-
-def _type_name(kind: DataType) -> str:
-    described = kind.to_json()
-    return described if isinstance(described, str) else str(described["type"])
 
 
 # --- the row ------------------------------------------------------------------------------------------------

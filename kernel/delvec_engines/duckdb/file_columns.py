@@ -18,7 +18,6 @@ from delvec_kernel.schema.file_types import (
     check_file,
     inner_types,
     may_exceed,
-    type_name,
 )
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -29,6 +28,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    type_name,
 )
 from delvec_parquet.file_schema import FileField, FileSchema
 

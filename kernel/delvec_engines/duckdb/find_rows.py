@@ -20,7 +20,7 @@ from delvec_engines.scan import Scan
 from delvec_errors import InternalError, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
 
-__all__ = ["check_positions", "find_rows"]
+__all__ = ["by_file", "check_positions", "find_rows"]
 
 _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
@@ -77,12 +77,13 @@ def _find_rows(
                 hashes = session.hashes(source.names).to_numpy()
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)
-            for file, part in _by_file(files, rows):
+            for file, part in by_file(files, rows):
                 row_collector.add(paths[file], BitMap64(array("Q", part.tobytes())))
     return row_collector.found()
 
 
-def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
+def by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Return rows grouped by file, both by their numbers."""
     if not len(files):
         return []
     if files[0] == files[-1] and (files == files[0]).all():

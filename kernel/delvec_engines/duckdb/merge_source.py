@@ -6,7 +6,7 @@ Tested in `tests/integration/client/engines/duckdb/test_row_changes.py` and
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -18,8 +18,7 @@ from delvec_engines.calendar import shows_early
 from delvec_engines.input_data import to_arrow, to_reader
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.interrupts import interruptible
-from delvec_engines.row_changes import MergeSource
-from delvec_engines.scan import Scan
+from delvec_engines.row_changes import MergeSource, SourceTable
 from delvec_errors import BadRequest, DelvecError, EngineUnavailable
 from delvec_kernel.schema.types import StructType
 
@@ -31,15 +30,6 @@ SOURCE_ROW: Final = INTERNAL("source_row")
 SOURCE_TABLE: Final = INTERNAL("source")
 _INCOMING: Final = INTERNAL("incoming")
 _READ_AGAIN: Final = frozenset({"duckdb", "pandas", "polars", "pyarrow"})
-
-
-@runtime_checkable
-class _Table(Protocol):
-    """A Delvec table; a protocol, because engines must not import its class."""
-
-    def plan(self) -> tuple[Scan, Any]: ...
-
-    def to_batches(self, *, version: int) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,7 @@ def merge_source(data: Any) -> MergeSource:
         InvalidSchema: columns that have no Delta type, or two of one name.
         SchemaMismatch: ``data`` is not tabular.
     """
-    if isinstance(data, _Table):
+    if isinstance(data, SourceTable):
         return _from_table(data)
     if isinstance(data, duckdb.DuckDBPyRelation):
         kinds = data.limit(0).to_arrow_table().schema
@@ -94,7 +84,7 @@ def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[
     return bounds
 
 
-def _from_table(table: _Table) -> MergeSource:
+def _from_table(table: SourceTable) -> MergeSource:
     scan, _ = table.plan()
     # Without metadata: field ids and defaults of the source table do not apply to the target.
     schema = StructType.from_arrow(scan.schema.to_arrow())

@@ -32,7 +32,7 @@ from delvec_engines.duckdb.change_statements import (
     new_column,
     old_column,
 )
-from delvec_engines.duckdb.find_rows import check_positions
+from delvec_engines.duckdb.find_rows import by_file, check_positions
 from delvec_engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec_engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
 from delvec_engines.duckdb.statements import ChangeExpressions, Session, errors, streamed
@@ -277,7 +277,7 @@ class _Run:
         numbers = batch[SOURCE_ROW]
         places = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
         row_changes.is_matched[numbers.drop_null().to_numpy()] = True
-        for file, inside in _by_file(files, places):
+        for file, inside in by_file(files[places], places):
             path, rows = paths[file].as_py(), indexes[inside]
             bitmap, fresh = row_changes.matched.setdefault(path, BitMap64()), _bitmap(rows)
             if self.change.refuses_several and (len(fresh) < len(rows) or bitmap.intersect(fresh)):
@@ -295,7 +295,7 @@ class _Run:
     ) -> np.ndarray:
         """Record which rows change; return the batch positions of rows not recorded before."""
         new_positions = []
-        for file, inside in _by_file(files, touched):
+        for file, inside in by_file(files[touched], touched):
             rows = indexes[inside]
             bitmap = row_changes.changed.setdefault(paths[file], BitMap64())
             fresh = _bitmap(rows)
@@ -386,19 +386,6 @@ def _one_timestamp(connection: Any) -> Iterator[None]:
         # A database that a fatal error has ended has nothing to roll back.
         with suppress(duckdb.FatalException):
             connection.rollback()
-
-
-def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return batch positions grouped by file."""
-    if not len(places):
-        return []
-    chosen = files[places]
-    if (chosen == chosen[0]).all():
-        return [(int(chosen[0]), places)]
-    order = np.argsort(chosen, kind="stable")
-    chosen, places = chosen[order], places[order]
-    starts = np.flatnonzero(np.diff(chosen, prepend=-1))
-    return list(zip(chosen[starts].tolist(), np.split(places, starts[1:]), strict=True))
 
 
 def _first_duplicate(rows: np.ndarray, known: BitMap64) -> int:

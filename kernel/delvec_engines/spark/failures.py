@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -18,6 +17,7 @@ from delvec_engines.scan import Scan, missing_data_file
 from delvec_engines.spark.assignments import UNASSIGNABLE
 from delvec_engines.spark.dv_filter import TASK_ERROR
 from delvec_engines.spark.file_values import UNKNOWN_FILE
+from delvec_engines.spark.frame_reads import without_scheme
 from delvec_engines.spark.manifest import GUARD
 from delvec_errors import (
     BadRequest,
@@ -335,16 +335,11 @@ def _unreadable(text: str, scan: Scan, where: str) -> DelvecError | None:
 
 def _path_in_log(scan: Scan, url: str) -> str:
     """Return the path in the log of a file named by Spark; Spark's own name if it is not in the scan."""
-    wanted = _without_scheme(url)
+    wanted = without_scheme(url)
     for path in scan.files["path"].to_pylist():
-        if _without_scheme(locations.resolve(scan.location, path)) == wanted:
+        if without_scheme(locations.resolve(scan.location, path)) == wanted:
             return str(path)
     return url
-
-
-def _without_scheme(url: str) -> str:
-    # Spark may use s3a: for s3:, and writes file:/ for file:///.
-    return unquote(url.partition(":")[2]).lstrip("/")
 
 
 def unknown_file(scan: Scan) -> InternalError:

@@ -30,7 +30,6 @@ from delvec_kernel.schema.file_types import (
     inner_types,
     may_exceed,
     naming,
-    type_name,
 )
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -40,6 +39,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    type_name,
 )
 from delvec_parquet.file_schema import FileField, FileSchema
 

@@ -10,7 +10,7 @@ from delvec_engines.protocol import marked
 from delvec_engines.spark import jvm
 from delvec_engines.spark.session import is_remote
 
-__all__ = ["answer_count", "may_read", "options_of_reads", "versions_read"]
+__all__ = ["answer_count", "may_read", "options_of_reads", "versions_read", "without_scheme"]
 
 
 def answer_count(frame: DataFrame, num_rows: int) -> None:
@@ -45,12 +45,12 @@ def may_read(frame: DataFrame, location: str) -> bool:
     """Whether a classic frame reads files below a location, but Spark does not show in which version."""
     if is_remote(frame) or jvm.frame_reads(frame) is not None:
         return False
-    folder = _without_scheme(location).rstrip("/") + "/"
-    return any(_without_scheme(url).startswith(folder) for url in frame.inputFiles())
+    folder = without_scheme(location).rstrip("/") + "/"
+    return any(without_scheme(url).startswith(folder) for url in frame.inputFiles())
 
 
-def _without_scheme(url: str) -> str:
-    # Spark may use s3a: for s3:, and writes file:/ for file:///.
+def without_scheme(url: str) -> str:
+    """Return the path of a URL as Spark writes it: it may use s3a: for s3:, and file:/ for file:///."""
     return unquote(url.partition(":")[2]).lstrip("/")
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from delvec_engines import input_data
 from delvec_engines.arrow_conversion import bytes_in, cast_batch
 from delvec_engines.internal_names import INTERNAL
-from delvec_engines.row_changes import MergeSource
+from delvec_engines.row_changes import MergeSource, SourceTable
 from delvec_engines.scan import Scan
 from delvec_engines.spark import failures, jvm
 from delvec_engines.spark.arrow_frames import frame_of, to_arrow
@@ -58,15 +58,6 @@ _MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*M
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
 _BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
-
-
-@runtime_checkable
-class _Table(Protocol):
-    """A Delvec table; a protocol, because engines must not import its class."""
-
-    def plan(self) -> tuple[Scan, Any]: ...
-
-    def to_batches(self, *, version: int) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True)
@@ -203,7 +194,7 @@ def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], Data
             )
         _check_names(data.columns)
         return _source(spark, schema_from(data.schema), data)
-    if isinstance(data, _Table):
+    if isinstance(data, SourceTable):
         scan, _ = data.plan()
         # Without metadata: column mapping and generated columns of the source table do not apply to the target.
         return _source(spark, StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))

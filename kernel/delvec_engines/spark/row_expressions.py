@@ -19,6 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from delvec_engines.internal_names import INTERNAL, InternalNames
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_checks import RowChecks
+from delvec_engines.spark.failures import refusal
 from delvec_engines.spark.scan import spark_schema
 from delvec_kernel.constraints.declared import Check, Generated
 from delvec_kernel.schema.column_paths import backticked
@@ -193,7 +194,7 @@ def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) ->
         try:
             kind = frame.select(F.expr(condition).alias("v")).schema.fields[0].dataType
         except AnalysisException as error:
-            raise checks.refused(test, _reason(error), "Spark") from error
+            raise checks.refused(test, refusal(error), "Spark") from error
         if not isinstance(kind, T.BooleanType | T.NullType):
             raise checks.refused(test, f"its type is {kind.simpleString()}, not boolean", "Spark")
         # NULL counts as a violation.
@@ -212,9 +213,5 @@ def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any
         value = F.expr(f"({checks.sql(rule)})")
         frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error
     except AnalysisException as error:
-        raise checks.refused(rule.check, _reason(error), "Spark") from error
+        raise checks.refused(rule.check, refusal(error), "Spark") from error
     return value
-
-
-def _reason(error: AnalysisException) -> str:
-    return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]

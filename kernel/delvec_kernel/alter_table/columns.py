@@ -38,6 +38,7 @@ from delvec_kernel.schema.types import (
     has_geospatial,
     has_variant,
     has_void,
+    type_name,
 )
 
 __all__ = [
@@ -248,7 +249,7 @@ def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
     field = field_at(update.schema, field_path)
     if inside:
         kind = type_at(update.schema, path)
-        shown = {"name": path_text(path), "type": _type_name(kind), "nullable": True, "metadata": {}}
+        shown = {"name": path_text(path), "type": type_name(kind), "nullable": True, "metadata": {}}
     else:
         # Delta's history shows the column as requested, without the type change recorded in its metadata.
         metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
@@ -316,7 +317,7 @@ def _widen(update: TableUpdate, path: ColumnPath, inside: ColumnPath, kind: Data
     old, new = before.to_json(), kind.to_json()
     if not (isinstance(old, str) and isinstance(new, str)):
         raise InvalidTableChange(
-            f"Column '{name}' cannot be changed to {_type_name(kind)}: nested types cannot be changed as a "
+            f"Column '{name}' cannot be changed to {type_name(kind)}: nested types cannot be changed as a "
             "whole; name the field, 'element', 'key' or 'value' to change.",
             column=name,
         )
@@ -439,13 +440,8 @@ def _holds_clustering_column(update: TableUpdate, path: ColumnPath) -> bool:
     return any(each[: len(physical)] == physical for each in update.clustering)
 
 
-def _type_name(kind: DataType) -> str:
-    found = kind.to_json()
-    return found if isinstance(found, str) else str(found["type"])
-
-
 def described(path: Sequence[str], field: StructField) -> dict[str, Any]:
     """Return a column as shown in Delta's history."""
     metadata = json.loads(json.dumps(dict(field.metadata)))
     name = path_text((*path[:-1], field.name))
-    return {"name": name, "type": _type_name(field.type), "nullable": field.nullable, "metadata": metadata}
+    return {"name": name, "type": type_name(field.type), "nullable": field.nullable, "metadata": metadata}

@@ -6,7 +6,7 @@ Tested in `tests/unit/kernel/alter_table/test_creation.py` and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from delvec_errors import DelvecError, InvalidTableChange
 from delvec_kernel.alter_table.changes import ReplaceSchema, ReplaceTable, SetProperties
@@ -24,7 +24,7 @@ from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS
-from delvec_kernel.schema.column_paths import ColumnPath, parse_path, path_text, physical_path
+from delvec_kernel.schema.column_paths import logical_path, parse_path, path_text, physical_path
 from delvec_kernel.schema.types import (
     FIELD_ID,
     PHYSICAL_NAME,
@@ -33,6 +33,7 @@ from delvec_kernel.schema.types import (
     MapType,
     PrimitiveType,
     StructType,
+    leaves,
 )
 from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true, parsed_value
 
@@ -96,7 +97,7 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
     update.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
     for feature in (
         *computed_columns.features(schema),
-        *(["timestampNtz"] if _has_timestamp_ntz(schema) else []),
+        *(["timestampNtz"] if PrimitiveType("timestamp_ntz") in leaves(schema) else []),
     ):
         update.need(feature)
     if delta:
@@ -196,16 +197,6 @@ def _partition_properties(
     return own, delta, constraints, mode
 
 
-def _has_timestamp_ntz(kind: Any) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_timestamp_ntz(each.type) for each in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_timestamp_ntz(kind.element)
-    if isinstance(kind, MapType):
-        return _has_timestamp_ntz(kind.key) or _has_timestamp_ntz(kind.value)
-    return bool(kind == PrimitiveType("timestamp_ntz"))
-
-
 def replace_schema(update: TableUpdate, change: ReplaceSchema) -> Recorded:
     """Replace the table's columns. With column mapping each gets a new id and physical name.
 
@@ -221,7 +212,7 @@ def replace_schema(update: TableUpdate, change: ReplaceSchema) -> Recorded:
     stats_columns = update.configuration.get(STATS_COLUMNS)
     if stats_columns is not None:
         check_stats_columns(stats_columns, schema)
-    clustering = [_names(update.schema, path) for path in update.clustering]
+    clustering = [logical_path(update.schema, path) for path in update.clustering]
     if clustering:
         try:
             check_clustering(clustering, schema, partition_columns, update.configuration)
@@ -247,15 +238,3 @@ def _check_constraints(update: TableUpdate, schema: StructType) -> None:
                 f"({expression}) depends on it; drop the constraint first.",
                 column=gone[0],
             )
-
-
-def _names(schema: StructType, physical: ColumnPath) -> ColumnPath:
-    """Return a field's logical path by its physical one; names not found are returned unchanged."""
-    kind: DataType = schema
-    names = []
-    for part in physical:
-        fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((each for each in fields if each.physical_name == part), None)
-        names.append(part if field is None else field.name)
-        kind = kind if field is None else field.type
-    return tuple(names)

@@ -25,8 +25,8 @@ from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import FEATURES, feature_named
 from delvec_kernel.features.table_features import WRITABLE
 from delvec_kernel.schema.column_mapping import MODE, all_fields
-from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
-from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, DataType, StructType
+from delvec_kernel.schema.column_paths import logical_path, parse_path, physical_path, spelled
+from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
 from delvec_kernel.table_properties import (
     ICEBERG_FORMAT_VERSIONS,
     PROPERTIES,
@@ -207,7 +207,7 @@ def cluster_by(update: TableUpdate, change: ClusterBy) -> Recorded:
     paths = [parse_path(text) for text in change.columns]
     if paths:
         check_clustering(paths, update.schema, update.partition_columns, update.configuration)
-    before = ",".join(_logical(update))
+    before = ",".join(spelled(logical_path(update.schema, path)) for path in update.clustering)
     update.clustering = tuple(physical_path(update.schema, path) for path in paths)
     if paths:
         update.need("clustering")
@@ -304,17 +304,3 @@ def _add_feature(update: TableUpdate, name: str, requested: Mapping[str, str]) -
 def _check_feed_columns(update: TableUpdate) -> None:
     for field in update.schema.fields:
         check_column_name(field.name, mapped=True)
-
-
-def _logical(update: TableUpdate) -> list[str]:
-    clustering_columns = []
-    for physical in update.clustering:
-        names: list[str] = []
-        kind: DataType = update.schema
-        for part in physical:
-            fields = kind.fields if isinstance(kind, StructType) else ()
-            field = next((each for each in fields if each.physical_name == part), None)
-            names.append(part if field is None else field.name)
-            kind = kind if field is None else field.type
-        clustering_columns.append(spelled(names))
-    return clustering_columns

@@ -22,6 +22,7 @@ from collections.abc import Collection
 from typing import Final
 
 from delvec_errors import ExpressionNotAllowed
+from delvec_kernel.expressions.predicate_checks import short
 from delvec_kernel.expressions.spark_dialect import SCALARS, STATEMENTS
 from delvec_kernel.schema.column_paths import backticked
 
@@ -228,7 +229,7 @@ def allowed_expression(text: str, columns: Collection[str], owner: str, **detail
         return " ".join(_Writer(_words(text), {name.lower() for name in columns}, SCALARS).written())
     except _NotAllowedError as error:
         raise ExpressionNotAllowed(
-            f"{owner} {_short(text)}, which is not evaluated: {error}. {_ALLOWED}.",
+            f"{owner} {short(text)}, which is not evaluated: {error}. {_ALLOWED}.",
             expression=text,
             disallowed=error.piece,
             **details,
@@ -244,7 +245,7 @@ def check_functions(text: str, function_names: Collection[str]) -> None:
     try:
         _Writer(_words(text), None, STATEMENTS | {name.lower() for name in function_names}).written()
     except _NotAllowedError as error:
-        raise ValueError(f"the expression {_short(text)} is not evaluated: {error}. {NAMED}.") from None
+        raise ValueError(f"the expression {short(text)} is not evaluated: {error}. {NAMED}.") from None
 
 
 def names_in(text: str) -> list[str] | None:
@@ -275,7 +276,7 @@ def _words(text: str) -> list[tuple[str, str]]:
         match = _LEXER.match(text, at)
         if match is None:
             raise _NotAllowedError(
-                f"it cannot be parsed from {_short(text[at : at + 20])} on", text[at : at + 20]
+                f"it cannot be parsed from {short(text[at : at + 20])} on", text[at : at + 20]
             )
         at = match.end()
         kind = str(match.lastgroup)
@@ -514,7 +515,3 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - long enough to recognize

@@ -35,6 +35,7 @@ __all__ = [
     "encoded_batch",
     "encoded_keys",
     "encoded_parts",
+    "joined",
     "path_hashes",
 ]
 
@@ -181,7 +182,7 @@ def decoded(part: str, blob: bytes) -> tuple[Any, int]:
         hashes = np.frombuffer(blob, _HASH, count)
         return Keys(hashes, np.frombuffer(blob, _ROW, count, hashes.nbytes)), len(blob)
     blocks = _Blocks(blob)
-    batch = _joined([_decoded_block(blocks[number]) for number in range(len(blocks))])
+    batch = joined([_decoded_block(blocks[number]) for number in range(len(blocks))])
     return _DECODERS[part](batch) if part in _DECODERS else batch, batch.nbytes
 
 
@@ -205,7 +206,7 @@ def decoded_rows(blob: bytes, rows: Rows) -> pa.RecordBatch:
     for number, some in zip(needed.tolist(), np.split(rows, starts[1:]), strict=True):
         batch = _decoded_block(blocks[number])
         batches.append(batch.take(pa.array(some - number * blocks.num_rows)))
-    return _joined(batches)
+    return joined(batches)
 
 
 _Block: TypeAlias = tuple[pa.Buffer, int]
@@ -246,8 +247,8 @@ def _decoded_block(block: _Block) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # Joining copies even a single batch.
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches of one schema as one; a single batch is not copied."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

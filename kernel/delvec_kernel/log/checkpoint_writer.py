@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from delvec_kernel.actions.action_json import json_text, present
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
 from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+from delvec_kernel.file_index.segment_parts import joined
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.log.tombstones import TOMBSTONES
 from delvec_kernel.log.typed_columns import TypedPartitionValues, TypedStatistics
@@ -310,17 +311,13 @@ def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             part = batch.slice(start, ROW_GROUP)
             full = count + part.num_rows > ROW_GROUP or nbytes + part.nbytes > _ROW_GROUP_BYTES
             if waiting and full:
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting, count, nbytes = [], 0, 0
             waiting.append(part)
             count += part.num_rows
             nbytes += part.nbytes
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield joined(waiting)
 
 
 def _with_plain_text(stats: pa.StringArray) -> pa.StringArray:

@@ -13,6 +13,7 @@ __all__ = [
     "as_in_schema",
     "backticked",
     "field_at",
+    "logical_path",
     "parse_path",
     "path_text",
     "physical_path",
@@ -196,6 +197,18 @@ def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
         physical_names.append(field.physical_name)
         kind = field.type
     return tuple(physical_names)
+
+
+def logical_path(schema: StructType, physical: Sequence[str]) -> ColumnPath:
+    """Return a field's path by its physical one; names that the schema does not have are returned unchanged."""
+    names: list[str] = []
+    kind: DataType | None = schema
+    for part in physical:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((each for each in fields if each.physical_name == part), None)
+        names.append(part if field is None else field.name)
+        kind = None if field is None else field.type
+    return tuple(names)
 
 
 def _replaced(struct: StructType, old: StructField, new: StructField) -> StructType:

@@ -19,6 +19,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    type_name,
 )
 from delvec_parquet.file_schema import FileField, FileSchema
 
@@ -33,7 +34,6 @@ __all__ = [
     "inner_types",
     "may_exceed",
     "naming",
-    "type_name",
 ]
 
 Naming = Literal["name", "physical-name", "id"]
@@ -286,9 +286,3 @@ def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> Non
             pass
         case _ if not holds(stored, data_type):
             raise FileTypeMismatch(path, f"it has {stored}, and the table {type_name(data_type)}")
-
-
-def type_name(data_type: DataType) -> str:
-    """Return a type's name, for messages."""
-    shown = data_type.to_json()
-    return shown if isinstance(shown, str) else str(shown["type"])

@@ -33,6 +33,7 @@ __all__ = [
     "has_void",
     "leaves",
     "schema_from",
+    "type_name",
 ]
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -547,3 +548,9 @@ def schema_from(schema: Any) -> StructType:
     raise InvalidSchema(
         f"a schema must be an Arrow schema, a Spark schema or Delta's JSON, not {type(schema).__name__}"
     )
+
+
+def type_name(data_type: DataType) -> str:
+    """Return a type's name, for messages."""
+    shown = data_type.to_json()
+    return shown if isinstance(shown, str) else str(shown["type"])

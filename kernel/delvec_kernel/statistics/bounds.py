@@ -24,7 +24,7 @@ from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.schema.partition_values import parse_column
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
-from delvec_kernel.statistics.outer_bounds import outer_bounds, stored_type
+from delvec_kernel.statistics.outer_bounds import as_mask, outer_bounds, stored_type
 
 __all__ = [
     "Bounds",
@@ -123,7 +123,7 @@ def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) 
         zoned = pc.match_substring_regex(encoded.dictionary.cast(pa.string()), _ZONED)
         margin = pc.if_else(zoned, pa.scalar(0, pa.int64()), pa.scalar(ZONE_MARGIN, pa.int64()))
         low, high = pc.subtract(low, margin), pc.add(high, margin)
-    null = _mask(pc.is_null(parsed.take(encoded.indices)))
+    null = as_mask(pc.is_null(parsed.take(encoded.indices)))
     if low is None or high is None:
         return Bounds(None, None, null, null)
     return Bounds(low.take(encoded.indices), high.take(encoded.indices), null, null)
@@ -214,8 +214,8 @@ def stated_bounds(
         num_records: physical rows.
         tight: ``tightBounds``, by default true.
     """
-    nullable = _mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
-    only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
+    nullable = as_mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
+    only_null = as_mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
     if low is None or high is None:
         return Bounds(None, None, nullable, only_null)
     wrong = pc.fill_null(pc.greater(low, high), fill_value=False)
@@ -415,7 +415,3 @@ def _parse_date_time(text: str | None, kind: pa.DataType) -> Any:
         return None if text is None else pa.scalar(text).cast(kind).as_py()
     except (pa.ArrowInvalid, ValueError, OverflowError):
         return None
-
-
-def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.bool_)

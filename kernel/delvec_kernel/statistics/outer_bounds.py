@@ -19,7 +19,7 @@ from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 
-__all__ = ["OuterBounds", "bound_type", "outer_bounds", "stored_type"]
+__all__ = ["OuterBounds", "as_mask", "bound_type", "outer_bounds", "stored_type"]
 
 _MILLISECOND: Final = 1000
 _CHARACTERS: Final = 32
@@ -159,7 +159,7 @@ def _integers(stated: pa.Array, *, upper: bool) -> OuterBounds:
     exact = np.ones(len(numbers), np.bool_)
     exact[rounded] = False
     return OuterBounds(
-        pa.array(moved, pa.int64(), mask=~_mask(valid)),
+        pa.array(moved, pa.int64(), mask=~as_mask(valid)),
         pc.and_(valid, pa.array(exact)),
     )
 
@@ -214,5 +214,6 @@ def _digits(numbers: pa.Array) -> pa.Array:
     return pc.utf8_length(pc.utf8_trim(plain, "0"))
 
 
-def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+def as_mask(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return booleans without nulls for NumPy."""
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.bool_)

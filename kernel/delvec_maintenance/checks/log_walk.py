@@ -21,6 +21,7 @@ from delvec_kernel.actions.actions import (
     Protocol,
     RemoveFile,
     Txn,
+    first_of,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import is_file_name
 from delvec_kernel.features.table_features import reader_features, writer_features
@@ -29,8 +30,7 @@ from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.replay import ReplayState
 from delvec_kernel.table_properties import is_true
 from delvec_maintenance.checks.findings import Finding, Severity, vector_findings
-from delvec_maintenance.checks.stray_files import Origin, StrayFiles
-from delvec_maintenance.checks.stray_files import vector_id as _id
+from delvec_maintenance.checks.stray_files import Origin, StrayFiles, vector_id, vector_text
 
 __all__ = ["LogWalk", "empty_vectors"]
 
@@ -146,12 +146,13 @@ class LogWalk:
         differing = (
             key
             for key, add in self._changed.items()
-            if (add is None) != (key not in loaded) or (add is not None and _id(add) != _id(loaded[key]))
+            if (add is None) != (key not in loaded)
+            or (add is not None and vector_id(add) != vector_id(loaded[key]))
         )
         for key in islice(differing, _MAX_REPORTED):
             add, other = self._changed[key], loaded.get(key)
-            says = "is gone" if add is None else f"is live with {_named(add)}"
-            reads = "is gone" if other is None else f"is live with {_named(other)}"
+            says = "is gone" if add is None else f"is live with {vector_text(add)}"
+            reads = "is gone" if other is None else f"is live with {vector_text(other)}"
             yield Finding(
                 "checkpoint-agrees",
                 "error",
@@ -194,7 +195,7 @@ class LogWalk:
                 )
             of_kind[key] = action  # type: ignore[assignment]
         live = self._look_up(adds.keys() | removes.keys())
-        at = Origin.of(version, next((each for each in actions if isinstance(each, CommitInfo)), None))
+        at = Origin.of(version, first_of(CommitInfo, actions))
         writes_rows = not adds.keys() <= removes.keys()
         for key in dict.fromkeys([*removes, *adds]):
             add, remove, old = adds.get(key), removes.get(key), live.get(key)
@@ -209,7 +210,7 @@ class LogWalk:
                 if of_add:
                     self._of_adds[key] = of_add
                 self._changed[key] = add
-            elif old is None or remove is None or _id(remove) == _id(old):
+            elif old is None or remove is None or vector_id(remove) == vector_id(old):
                 self._note_fixed(self._of_adds.pop(key, ()), version)
                 self._changed[key] = None
 
@@ -258,30 +259,30 @@ class LogWalk:
                     f"Version {version} removes '{remove.path}', which was not live. Readers ignore this, "
                     "so nothing needs repair, but check the program that wrote it.",
                 )
-            elif old is not None and _id(remove) != _id(old):
+            elif old is not None and vector_id(remove) != vector_id(old):
                 yield _error(
                     "remove-with-its-vector",
                     version,
                     remove.path,
-                    f"is removed with {_named(remove)}, but was live with {_named(old)}; readers handle "
+                    f"is removed with {vector_text(remove)}, but was live with {vector_text(old)}; readers handle "
                     "this differently, and rows may appear twice: restore the table to the version before.",
                 )
         if add is None:
             return
-        if remove is not None and _id(remove) == _id(add):
+        if remove is not None and vector_id(remove) == vector_id(add):
             yield _error(
                 "one-action-per-file",
                 version,
                 add.path,
-                f"is added and removed with the same deletion vector ({_named(add)}); readers disagree on whether it "
+                f"is added and removed with the same deletion vector ({vector_text(add)}); readers disagree on whether it "
                 "is live: restore the table to the version before.",
             )
-        elif remove is None and old is not None and _id(old) != _id(add):
+        elif remove is None and old is not None and vector_id(old) != vector_id(add):
             yield _error(
                 "one-live-file-per-path",
                 version,
                 add.path,
-                f"is added with {_named(add)} while it is live with {_named(old)}, which nothing removes; "
+                f"is added with {vector_text(add)} while it is live with {vector_text(old)}, which nothing removes; "
                 "by the protocol its rows appear twice: restore the table to the version before.",
             )
 
@@ -386,8 +387,3 @@ def _protects_dv_file(remove: RemoveFile) -> bool:
 def _error(invariant: str, version: int, path: str, what: str) -> Finding:
     severity: Severity = "error"
     return Finding(invariant, severity, version, path, f"File '{path}' of version {version} {what}")
-
-
-def _named(action: AddFile | RemoveFile) -> str:
-    found = _id(action)
-    return "no deletion vector" if found is None else f"the deletion vector {found[:80]}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from delvec_kernel.actions.actions import AddFile, CommitInfo, RemoveFile
 
-__all__ = ["MissedRemove", "Origin", "StrayFiles", "SupersededFile", "vector_id"]
+__all__ = ["MissedRemove", "Origin", "StrayFiles", "SupersededFile", "vector_id", "vector_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +167,9 @@ def vector_id(action: AddFile | RemoveFile | None) -> str | None:
     if action is None or action.deletion_vector is None:
         return None
     return action.deletion_vector.unique_id
+
+
+def vector_text(action: AddFile | RemoveFile | None) -> str:
+    """Return an action's deletion vector, for messages."""
+    unique_id = vector_id(action)
+    return "no deletion vector" if unique_id is None else f"the deletion vector {unique_id[:80]}"

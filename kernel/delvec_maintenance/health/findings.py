@@ -45,6 +45,7 @@ __all__ = [
     "damaged_files",
     "deleted_rows",
     "removed_files",
+    "score_band",
     "size_text",
     "small_files",
     "vector_files",
@@ -361,3 +362,8 @@ def _sizes(found: Packing) -> tuple[int, int]:
     """Return the bytes that are rewritten, and how many of them are deleted rows."""
     cost = int(found.sizes.sum())
     return cost, cost - int(found.live_sizes.sum())
+
+
+def score_band(score: float) -> str:
+    """Return the name of a score's band."""
+    return next(name for name, least in SCORE_BANDS if score >= least)

@@ -6,7 +6,7 @@ from typing import Final
 
 from delvec_contract.conflicts import CommitInterval
 from delvec_contract.fleet import DamagedTable, FleetPoint, FleetResponse, FleetTotals
-from delvec_maintenance.health.findings import SCORE_BANDS
+from delvec_maintenance.health.findings import score_band
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
@@ -93,7 +93,7 @@ def _totals(
 ) -> FleetTotals:
     bands = dict.fromkeys(("good", "fair", "poor", "unknown"), 0)
     for one in tables:
-        bands["unknown" if one.score is None else _band(one.score)] += 1
+        bands["unknown" if one.score is None else score_band(one.score)] += 1
     rows = sum(one.num_physical_rows or 0 for one in tables)
     deleted = sum(one.num_deleted_rows or 0 for one in tables if one.num_physical_rows)
     counts = [outcomes[one.id] for one in tables if one.id in outcomes]
@@ -113,7 +113,3 @@ def _totals(
         committed=sum(committed for committed, _ in counts),
         conflicts=sum(conflicts for _, conflicts in counts),
     )
-
-
-def _band(score: float) -> str:
-    return next(name for name, least in SCORE_BANDS if score >= least)

@@ -28,8 +28,14 @@ from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction.transaction_changes import FileRepair
+from delvec_kernel.transaction.winning_commit import live_rows, num_records
 from delvec_maintenance.checks.findings import Finding
-from delvec_maintenance.checks.stray_files import MissedRemove, StrayFiles, SupersededFile, vector_id
+from delvec_maintenance.checks.stray_files import (
+    MissedRemove,
+    StrayFiles,
+    SupersededFile,
+    vector_text,
+)
 from delvec_service.maintenance.check import checked_log, state_findings
 from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import LogCheck
@@ -280,7 +286,7 @@ class _Planner:
 
     def _missing(self, file: _File) -> None:
         assert file.live is not None  # noqa: S101 - it is live and missing
-        rows = _live_rows(file.live)
+        rows = live_rows(file.live)
         lost = "an unknown number of rows" if rows is None else f"{rows} rows"
         if not self._drops:
             file.left["data-file"] = (
@@ -387,13 +393,13 @@ class _Planner:
 
     def _judge(self, file: _File, stray: SupersededFile) -> "_Resolution":  # noqa: PLR0911 - one answer per case
         at, by = stray.at.version, stray.at.operation or "unknown operation"
-        what = f"Removes the file with {_named(stray.add)}, which version {at} left live."
+        what = f"Removes the file with {vector_text(stray.add)}, which version {at} left live."
         if stray.at.operation in _RESTORING_OPERATIONS:
             return _Resolution(what, f"Version {at} ({by}) specifies the deletion vector of the file.")
         stray_rows = self._rows(stray.add)
         if stray_rows is None:
             return _Resolution(
-                f"{_named(stray.add)} cannot be read, so it cannot be compared with the other one"
+                f"{vector_text(stray.add)} cannot be read, so it cannot be compared with the other one"
             )
         if file.live is None:
             after = self._rows(stray.by)
@@ -490,7 +496,7 @@ class _Planner:
         except CorruptLog as error:
             file.left["row-ids"] = error.message.rstrip(".")
             return
-        if becomes is None or _num_records(becomes) is None:
+        if becomes is None or num_records(becomes) is None:
             file.left["row-ids"] = "the log does not have the file's number of rows"
             return
         file.done["row-ids"] = (
@@ -564,24 +570,6 @@ class _Resolution:
     what: str
     why: str = ""
     union: BitMap64 | None = None
-
-
-def _named(file: AddFile) -> str:
-    found = vector_id(file)
-    return "no deletion vector" if found is None else f"the deletion vector {found[:80]}"
-
-
-def _num_records(file: AddFile) -> int | None:
-    try:
-        return None if file.stats is None else statistics.num_records(file.stats)
-    except (CorruptLog, CorruptTable):
-        return None
-
-
-def _live_rows(file: AddFile) -> int | None:
-    count = _num_records(file)
-    gone = file.deletion_vector.cardinality if file.deletion_vector is not None else 0
-    return None if count is None else count - gone
 
 
 def _sentence(reason: str) -> str:

@@ -3,18 +3,18 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import delete, or_, select
 
 from delvec_contract.access import AuditOutcome
+from delvec_service.store.commit_record import id_prefix
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AuditRow, storable
 
 __all__ = ["AuditRecord", "AuditStore"]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DELETED_AT_ONCE: Final = 10_000
 
 
@@ -39,7 +39,7 @@ class AuditRecord:
     def __post_init__(self) -> None:
         """Derive its id from its time, so that writing a batch twice adds nothing."""
         if not self.id:
-            object.__setattr__(self, "id", f"{_beginning(self.answered_at)}{secrets.token_hex(8)}")
+            object.__setattr__(self, "id", f"{id_prefix(self.answered_at)}{secrets.token_hex(8)}")
 
 
 _FIELDS: Final = tuple(each.name for each in fields(AuditRecord))
@@ -98,7 +98,7 @@ class AuditStore:
         if outcome is not None:
             query = query.where(row.outcome == outcome)
         if since is not None:
-            query = query.where(row.id >= _beginning(since))
+            query = query.where(row.id >= id_prefix(since))
         if before is not None:
             query = query.where(row.id < before)
         with self._database.read() as session:
@@ -111,15 +111,10 @@ class AuditStore:
         row, deleted = AuditRow, 0
         while True:
             with self._database.write() as session:
-                old = select(row.id).where(row.id < _beginning(before)).order_by(row.id)
+                old = select(row.id).where(row.id < id_prefix(before)).order_by(row.id)
                 gone = list(session.scalars(old.limit(_DELETED_AT_ONCE)))
                 if gone:
                     session.execute(delete(row).where(row.id >= gone[0], row.id <= gone[-1]))
             deleted += len(gone)
             if len(gone) < _DELETED_AT_ONCE:
                 return deleted
-
-
-def _beginning(moment: datetime) -> str:
-    """Return the beginning of ids for a time: its microseconds since 1970, in 14 hexadecimal digits."""
-    return f"{max((moment - _EPOCH) // timedelta(microseconds=1), 0):014x}"

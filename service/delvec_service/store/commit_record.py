@@ -27,6 +27,7 @@ __all__ = [
     "add_interval",
     "added",
     "conflict_event",
+    "id_prefix",
     "superfluous",
 ]
 
@@ -66,7 +67,7 @@ class CommitConflict:
     def __post_init__(self) -> None:
         """Derive its id from its time, so that writing it twice adds nothing."""
         if not self.id:
-            object.__setattr__(self, "id", _id_prefix(self.found_at) + secrets.token_hex(8))
+            object.__setattr__(self, "id", id_prefix(self.found_at) + secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class CommitRecordStore:
         query = (
             select(TableRow.id, name, *columns)
             .select_from(TableRow)
-            .join(row, and_(row.table_id == TableRow.id, row.id >= _id_prefix(since)))
+            .join(row, and_(row.table_id == TableRow.id, row.id >= id_prefix(since)))
             .where(TableRow.catalog == catalog)
             .order_by(row.id.desc())
         )
@@ -141,7 +142,8 @@ def _conflict_fields(values: Sequence[Any]) -> dict[str, Any]:
     return {**fields, "files": tuple(json.loads(fields["files"]))}
 
 
-def _id_prefix(at: datetime) -> str:
+def id_prefix(at: datetime) -> str:
+    """Return the beginning of ids for a time: its microseconds since 1970, in 14 hexadecimal digits."""
     return f"{max((at - _EPOCH) // timedelta(microseconds=1), 0):014x}"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import HealthOrder
-from delvec_maintenance.health.findings import SCORE_BANDS
+from delvec_maintenance.health.findings import SCORE_BANDS, score_band
 from delvec_service.store.commit_record import (
     CommitConflict,
     add_conflicts,
@@ -351,7 +351,10 @@ def _health_events(
 ) -> Sequence[Event]:
     """Return the event of a sample: there is one if the band of the score, or what is recommended, has changed."""
     recommended = [one for one in actions.split(",") if one]
-    if sample.version < version or (_band(sample.score), sample.actions) == (_band(score), recommended):
+    if sample.version < version or (score_band(sample.score), sample.actions) == (
+        score_band(score),
+        recommended,
+    ):
         return ()
     data = {
         "version": sample.version,
@@ -362,10 +365,6 @@ def _health_events(
     }
     id_ = event_id("health", table_id, sample.version, sample.sampled_at)
     return [Event(id_, table_id, "delvec.health", sample.sampled_at, data)]
-
-
-def _band(score: float) -> str:
-    return next(name for name, least in SCORE_BANDS if score >= least)
 
 
 def _storable(value: Any) -> Any:
