@@ -1,14 +1,11 @@
 """The log as commits need it: which commit came first, whether it was ours, and creating a version."""
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
-
-from cachetools import LRUCache
 
 from delvec_errors import (
     AtomicCreateUnsupported,
@@ -25,6 +22,7 @@ from delvec_service.commits import fault_points
 from delvec_service.commits.commit_result import Committed, Rebased
 from delvec_service.commits.idempotency import key_reused
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
@@ -95,10 +93,6 @@ class Entry:
         return transactions
 
 
-def _weight(entry: Entry) -> int:
-    return max(_OVERHEAD, len(entry.commit.actions))
-
-
 def check_size(table: OpenTable, data: bytes) -> None:
     """Check that readers accept a commit.
 
@@ -123,8 +117,7 @@ class CommitLog:
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
         self._may_follow: Callable[[OpenTable, int], bool] = lambda *_: True
-        self._lock = threading.Lock()
-        self._entries: LRUCache[tuple[str, int], Entry] = LRUCache(_MOST_ACTIONS, _weight)
+        self._entries: LruCache[tuple[str, int], Entry] = LruCache(_MOST_ACTIONS)
 
     def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
         """Return the versions from ``first`` to ``last``.
@@ -190,14 +183,12 @@ class CommitLog:
 
     def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
         key = table.location, version
-        with self._lock:
-            found = self._entries.get(key)
+        found = self._entries.get(key)
         if found is not None and found.commit is commit:
             return found
         entry = Entry(commit, WinningCommit.of(version, commit.actions, table.location))
         if len(commit.actions) <= _LARGE:
-            with self._lock:
-                self._entries[key] = entry
+            self._entries.put(key, entry, max(_OVERHEAD, len(commit.actions)))
         return entry
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:

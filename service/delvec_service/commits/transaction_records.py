@@ -8,15 +8,13 @@ Tested in `tests/integration/service/commits/test_multi_table.py`.
 
 import hashlib
 import json
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from cachetools import LRUCache
-
 from delvec_errors import BadRequest, CorruptLog, StorageError
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["Decision", "StagedVersion", "TransactionRecords", "record_name"]
@@ -86,8 +84,7 @@ class TransactionRecords:
     def __init__(self, warehouse: str | None) -> None:
         self._warehouse = warehouse
         self._objects = None if warehouse is None else ObjectStore(warehouse)
-        self._lock = threading.Lock()
-        self._decisions: LRUCache[str, Decision] = LRUCache(_MOST)
+        self._decisions: LruCache[str, Decision] = LruCache(_MOST)
 
     @property
     def warehouse(self) -> str:
@@ -115,8 +112,7 @@ class TransactionRecords:
             CorruptLog: the record is damaged.
             StorageError: storage does not answer.
         """
-        with self._lock:
-            known = self._decisions.get(name)
+        known = self._decisions.get(name)
         if known is not None:
             return known
         try:
@@ -158,8 +154,7 @@ class TransactionRecords:
         return decided
 
     def _known(self, name: str, decision: Decision) -> Decision:
-        with self._lock:
-            self._decisions[name] = decision
+        self._decisions.put(name, decision)
         return decision
 
     @property

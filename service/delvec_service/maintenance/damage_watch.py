@@ -96,7 +96,7 @@ class DamageWatch:
 
     def _put(self, table_id: str, damage: _Damage) -> None:
         if damage != self._known(table_id):
-            self._tables.put(table_id, damage, 1)
+            self._tables.put(table_id, damage)
 
     @staticmethod
     def _live(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Finding]:

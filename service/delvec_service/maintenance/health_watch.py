@@ -80,7 +80,7 @@ class HealthWatch:
         """Count a successful commit, and remember who made which version, for conflicts with it."""
         rows = rows_changed(metrics) if rebased else 0
         if version is not None and principal is not None:
-            self._principals.put((table_id, version), principal, 1)
+            self._principals.put((table_id, version), principal)
         self._add(table_id, CommitCounts(1, int(rebased), 0, _long(rows)))
 
     def conflicted(self, table_id: str, conflict: CommitConflict | None = None) -> None:

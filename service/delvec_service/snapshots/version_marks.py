@@ -5,17 +5,15 @@ times there are often whole seconds. It is returned with a plan and comes back w
 """
 
 import hashlib
-import threading
 from collections.abc import Collection, Mapping
 from typing import Final
-
-from cachetools import LRUCache
 
 from delvec_errors import CommitOverwritten
 from delvec_kernel.log.log_segment import ListedFile, commit_name
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["VersionMarks", "is_same", "read_mark"]
@@ -44,8 +42,7 @@ class VersionMarks:
 
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
-        self._lock = threading.Lock()
-        self._forgotten: LRUCache[tuple[str, int, str], bool] = LRUCache(_REMEMBERED)
+        self._forgotten: LruCache[tuple[str, int, str], bool] = LruCache(_REMEMBERED)
 
     def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
         """Return the current marks of versions whose commits exist.
@@ -70,11 +67,10 @@ class VersionMarks:
     def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
         """Return the error for a version that is not the one that was read; ``mark`` is its current mark."""
         key = (table.location, version, mark)
-        if key not in self._forgotten:
+        if not self._forgotten.get(key):
             # Versions after it may have been loaded by way of the one that is gone.
             self._loader.forget(table.location)
-            with self._lock:
-                self._forgotten[key] = True
+            self._forgotten.put(key, value=True)
         return CommitOverwritten(
             f"Version {version} of table '{table.name}' has changed since it was read: another commit has replaced "
             "it, from a writer that does not create versions atomically, or from a backup. Nothing was committed. "

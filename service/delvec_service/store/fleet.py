@@ -135,7 +135,7 @@ class FleetStore:
             point = self._points.get(key)
             if point is None:
                 point = self._point(catalog, at, ids)
-                self._points.put(key, point, 1)
+                self._points.put(key, point)
             points.append(point)
         return points
 

@@ -17,7 +17,7 @@ class LruCache(Generic[_Key, _Value]):
     """Values by key; the least recently used are evicted first. Safe to share between threads.
 
     Args:
-        max_weight: the limit for all values together: bytes, or whatever the callers count.
+        max_weight: the limit for all values together: bytes, or whatever the callers count; by default the values.
     """
 
     def __init__(self, max_weight: int) -> None:
@@ -35,7 +35,7 @@ class LruCache(Generic[_Key, _Value]):
             entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
-    def put(self, key: _Key, value: _Value, weight: int) -> None:
+    def put(self, key: _Key, value: _Value, weight: int = 1) -> None:
         """Add a value or replace an older one, unless it is heavier than the limit."""
         with self._lock:
             self._entries.pop(key, None)
