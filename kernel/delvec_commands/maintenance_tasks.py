@@ -11,6 +11,7 @@ from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_errors import InvalidTableChange
+from delvec_errors.words import counted
 from delvec_maintenance.policies import (
     CheckpointConfig,
     CompactionConfig,
@@ -102,7 +103,7 @@ class _Purge(_Rewrite):
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or f"no files {share}")
         is_due = max(0, prediction.gain_bytes or 0) >= config.min_gain_bytes
-        reason = f"{planned['numRemovedFiles']} files {share}: would free {prediction.gain_bytes:,} bytes"
+        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} {share}: would free {prediction.gain_bytes:,} bytes"
         return _decision(
             prediction, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
         )
@@ -126,9 +127,7 @@ class _Compaction(_Rewrite):
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = prediction.gain_files or 0, prediction.gain_bytes or 0
-        reason = (
-            f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes are freed"
-        )
+        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} become {planned.num_new_files}, {gained:,} bytes are freed"
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
@@ -177,7 +176,7 @@ class _Checkpoint:
     def decide(self, table: MaintainedTable, config: CheckpointConfig) -> Decision:
         commits = table.health()["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
-        reason = f"{commits:,} commits since the newest checkpoint, {config.min_commits:,} required"
+        reason = f"{counted(commits, 'commit')} since the newest checkpoint, {config.min_commits:,} required"
         return Decision(is_due, reason, gain_files=commits if is_due else None)
 
     def perform(self, table: MaintainedTable, config: CheckpointConfig) -> Outcome:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.protocol import WriteTarget
 from delvec_errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
+from delvec_errors.words import counted
 from delvec_kernel.constraints.declared import Check, Constraints, Generated
 from delvec_kernel.schema.types import PrimitiveType, StructType
 
@@ -87,7 +88,7 @@ class RowChecks:
                 if nulls:
                     name, parent = ".".join(path), ".".join(path[:length])
                     raise ConstraintViolation(
-                        f"NOT NULL constraint violated for column: {name}. In {nulls} rows for {self.where} "
+                        f"NOT NULL constraint violated for column: {name}. In {counted(nulls, 'row')} for {self.where} "
                         f"'{parent}' is NULL, and so are its fields. Nothing was committed; give it a value.",
                         constraint="NOT NULL",
                         column=name,

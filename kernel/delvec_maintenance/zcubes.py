@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import InvalidTableChange
+from delvec_errors.words import counted
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, logical_path, path_text
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType, has_geospatial
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -144,8 +145,14 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str
     for each in bins:
         old = each.files[is_old[each.files]]
         new = len(each.files) - len(old)
-        with_cubes = f"{len(old)} files of {len(np.unique(cubes[old]))} ZCubes" if len(old) else ""
-        text = f"{new} files to sort by {names}" if new else f"{with_cubes} to sort by {names} as one"
+        with_cubes = (
+            f"{counted(len(old), 'file')} of {counted(len(np.unique(cubes[old])), 'ZCube')}"
+            if len(old)
+            else ""
+        )
+        text = (
+            f"{counted(new, 'file')} to sort by {names}" if new else f"{with_cubes} to sort by {names} as one"
+        )
         bin_reasons.append(f"{text}, with {with_cubes} that are not larger" if new and len(old) else text)
     return bin_reasons
 

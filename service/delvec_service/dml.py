@@ -20,6 +20,7 @@ from delvec_contract.plans import PlanRequest, PlanResponse
 from delvec_contract.policies import PlannedMaintenance
 from delvec_contract.tables import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
+from delvec_errors.words import counted
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true
 from delvec_service import operations
@@ -417,7 +418,7 @@ class _CommandService(InProcessService):
         size = pc.sum(read["size"]).as_py() or 0
         if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
-                f"This {self._operation} of table '{self._of_command.name}' would read {len(read)} files with {size} "
+                f"This {self._operation} of table '{self._of_command.name}' would read {counted(len(read), 'file')} with {size} "
                 f"bytes, but the service reads at most {self._read_bytes} (DELVEC_DML_MAX_BYTES). Narrow the "
                 "predicate, or run the command on your own engine: delvec.connect(url).table(name), with "
                 "engine=spark for large tables.",

@@ -13,6 +13,7 @@ import typer
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable, ServiceUnavailable
+from delvec_errors.words import counted
 
 if TYPE_CHECKING:
     from delvec_service.store.database import Database
@@ -130,7 +131,7 @@ def backup(
             raise
     finally:
         database.close()
-    say(f"wrote {rows} rows to {file}")
+    say(f"wrote {counted(rows, 'row')} to {file}")
 
 
 @app.command()

@@ -1,12 +1,16 @@
-"""``delvec iceberg``: import from and publish to Apache Iceberg."""
+"""``delvec iceberg``: import from and publish to Apache Iceberg.
+
+Tested in `tests/integration/client/test_iceberg.py` and `tests/integration/client/test_iceberg_import.py`.
+"""
 
 from typing import Annotated
 
 import typer
 
-from delvec.cli.output import number, print_json, say
+from delvec.cli.output import print_json, say
 from delvec.cli.session import Table, session
 from delvec.cli.tables import NewName, Properties, pairs, print_made
+from delvec_errors.words import counted
 
 __all__ = ["app"]
 
@@ -50,8 +54,9 @@ def import_(
     elif metrics.version is None:
         say(f"nothing done: {table.location} is already a Delta table")
     else:
-        files, rows = number(metrics["numConvertedFiles"]), number(metrics["numDeletedRows"])
-        say(f"imported {files} files with {rows} deleted rows: table '{table.name}' at {table.location}")
+        files = counted(metrics["numConvertedFiles"], "file")
+        rows = counted(metrics["numDeletedRows"], "deleted row")
+        say(f"imported {files} with {rows}: table '{table.name}' at {table.location}")
 
 
 @app.command("convert")

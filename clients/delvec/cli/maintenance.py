@@ -13,6 +13,7 @@ from delvec.cli.session import Table, session
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract.commands import Rewrite
+from delvec_errors.words import counted
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]
 
@@ -42,7 +43,7 @@ def checkpoint(
         return
     if checkpoint_result["result"] == "written":
         say(
-            f"wrote a {checkpoint_result['form']} checkpoint of version {checkpoint_result['version']}: {number(checkpoint_result['num-files'])} files"
+            f"wrote a {checkpoint_result['form']} checkpoint of version {checkpoint_result['version']}: {counted(checkpoint_result['num-files'], 'file')}"
         )
     elif checkpoint_result["result"] == "exists":
         say(f"nothing written: version {checkpoint_result['version']} already has a checkpoint")
@@ -55,7 +56,7 @@ def checkpoint(
     if cleaned.get("kept-because"):
         say(f"nothing {verb}: {cleaned['kept-because']}")
     else:
-        say(f"{number(len(cleaned['deleted']))} files {verb}")
+        say(f"{counted(len(cleaned['deleted']), 'file')} {verb}")
 
 
 def check(
@@ -95,14 +96,17 @@ def check(
             print(
                 f"orphan: {orphan['path']} ({orphan['size-in-bytes']} bytes, transaction {orphan['state']})"
             )
-        looked = ("num-commits", "num-data-files", "num-deletion-vectors")
-        commits, files, vectors = (number(check_result[name]) for name in looked)
-        say(f"checked {commits} commits, {files} data files, {vectors} deletion vectors")
+        looked = {
+            "num-commits": "commit",
+            "num-data-files": "data file",
+            "num-deletion-vectors": "deletion vector",
+        }
+        say("checked " + ", ".join(counted(check_result[name], noun) for name, noun in looked.items()))
         for one in check_result["iceberg"]:
-            files, deletes = number(one["num-data-files"]), number(one["num-delete-files"])
+            files, deletes = counted(one["num-data-files"], "data file"), number(one["num-delete-files"])
             say(
                 f"checked Iceberg format version {one['format-version']} of Delta version {one.get('delta-version')}: "
-                f"{files} data files, {deletes} with deletes"
+                f"{files}, {deletes} with deletes"
             )
         if iceberg and not check_result["iceberg"]:
             say("no Iceberg metadata is published; delvec iceberg convert publishes it")
@@ -253,9 +257,9 @@ def optimize(
     if metrics.version is None:
         say("nothing committed: no files need to be rewritten")
         return
-    removed, added = number(metrics["numRemovedFiles"]), number(metrics["numAddedFiles"])
+    removed, added = counted(metrics["numRemovedFiles"], "file"), number(metrics["numAddedFiles"])
     say(
-        f"rewrote {removed} files as {added} in {number(metrics['numBatches'])} commits; now at version {metrics.version}"
+        f"rewrote {removed} as {added} in {counted(metrics['numBatches'], 'commit')}; now at version {metrics.version}"
     )
 
 
@@ -274,7 +278,8 @@ def _compact_vectors(
         say("nothing committed: no deletion vectors need to be compacted")
         return
     moved = (
-        f"{number(compaction_result['num-deletion-vectors'])} deletion vectors from {number(compaction_result['num-vector-files'])} files to "
+        f"{counted(compaction_result['num-deletion-vectors'], 'deletion vector')} from "
+        f"{counted(compaction_result['num-vector-files'], 'file')} to "
         f"{number(compaction_result['new-vector-files'])}"
     )
     say(f"dry run: {moved}" if dry_run else f"{moved}, version {compaction_result['version']}")
@@ -310,16 +315,15 @@ def compute_statistics(
     if now.as_json:
         print_json({**metrics, "version": metrics.version})
         return
-    updated = number(metrics["numUpdatedFiles"])
     if dry_run:
         say(
-            f"dry run: would update the statistics of {updated} of {number(metrics['numConsideredFiles'])} files"
+            f"dry run: would update the statistics of {number(metrics['numUpdatedFiles'])} of {counted(metrics['numConsideredFiles'], 'file')}"
         )
     else:
         say(
             "nothing committed: no files need new statistics"
             if metrics.version is None
-            else f"updated the statistics of {updated} files in version {metrics.version}"
+            else f"updated the statistics of {counted(metrics['numUpdatedFiles'], 'file')} in version {metrics.version}"
         )
 
 
@@ -406,9 +410,7 @@ def restore(
     if not metrics:
         say(f"nothing committed: table '{name}' is already at that version")
         return
-    moved = (
-        f"{number(metrics['numRestoredFiles'])} files restored, {number(metrics['numRemovedFiles'])} removed"
-    )
+    moved = f"{counted(metrics['numRestoredFiles'], 'file')} restored, {number(metrics['numRemovedFiles'])} removed"
     say(f"dry run: {moved}" if dry_run else f"restored table '{name}' in version {metrics.version}: {moved}")
 
 
@@ -484,6 +486,6 @@ def generate(
         print_json(generate_result)
         return
     say(
-        f"wrote {number(generate_result['num-manifests'])} manifests of {number(generate_result['num-files'])} files (version "
+        f"wrote {counted(generate_result['num-manifests'], 'manifest')} of {counted(generate_result['num-files'], 'file')} (version "
         f"{generate_result['version']}) to {generate_result['path']}"
     )

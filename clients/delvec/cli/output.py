@@ -17,10 +17,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from delvec_errors.words import counted
 from delvec_kernel.table_properties import byte_size_text
 
 __all__ = [
     "instant",
+    "moment",
     "number",
     "plain",
     "print_json",
@@ -162,6 +164,11 @@ def instant(milliseconds: int | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def moment(text: str) -> str:
+    """Format ISO 8601 text as a UTC date and time."""
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def number(value: float | None) -> str:
     """Return a number with thousands separated."""
     return "" if value is None else f"{value:,}"
@@ -187,7 +194,7 @@ def span_of(seconds: float | None) -> str:
 
 def rows_of(count: int | None) -> str:
     """Return a number of rows in words: ``1 row``, ``2,000 rows``."""
-    return "rows" if count is None else f"{count:,} row{'' if count == 1 else 's'}"
+    return "rows" if count is None else counted(count, "row")
 
 
 def _print(table: Table) -> None:

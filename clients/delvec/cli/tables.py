@@ -9,11 +9,12 @@ from typing import Annotated, Final, TypeAlias
 import pyarrow as pa
 import typer
 
-from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.output import moment, print_json, print_table, say
 from delvec.cli.session import Session, Table, session
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidSchema
+from delvec_errors.words import counted
 from delvec_parquet.parquet_file import open_parquet
 
 __all__ = [
@@ -150,8 +151,8 @@ def clone(
     elif metrics.version is None:
         say(f"nothing done: table '{made.name}' at {made.location} already exists")
     else:
-        kind, files = "shallow" if shallow else "deep", number(metrics["sourceNumOfFiles"])
-        say(f"cloned '{source.name}' ({kind}, {files} files): table '{made.name}' at {made.location}")
+        kind, files = "shallow" if shallow else "deep", counted(metrics["sourceNumOfFiles"], "file")
+        say(f"cloned '{source.name}' ({kind}, {files}): table '{made.name}' at {made.location}")
 
 
 def print_made(table: DeltaTable, done: Metrics) -> None:
@@ -195,7 +196,7 @@ def convert(
         say(f"nothing done: {table.location} is already a Delta table")
     else:
         say(
-            f"converted {number(metrics['numConvertedFiles'])} files: table '{table.name}' at {table.location}"
+            f"converted {counted(metrics['numConvertedFiles'], 'file')}: table '{table.name}' at {table.location}"
         )
 
 
@@ -301,8 +302,8 @@ def tables(
         print_json([table.model_dump(by_alias=True, exclude_none=True) for table in registered_tables])
     else:
         print_table(
-            ["name", "location", "registered at"],
-            [(table.name, table.location, table.created_at) for table in registered_tables],
+            ["name", "location", "registered (UTC)"],
+            [(table.name, table.location, moment(table.created_at)) for table in registered_tables],
         )
 
 
@@ -316,8 +317,13 @@ def _dropped(now: Session, namespace: str | None) -> None:
     if now.as_json:
         print_json([table.model_dump(by_alias=True, exclude_none=True) for table in chosen])
         return
-    rows = [(table.name, table.id, table.location, table.dropped_at, table.kept_until) for table in chosen]
-    print_table(["name", "id", "location", "dropped at", "kept until"], rows)
+    print_table(
+        ["name", "id", "location", "dropped (UTC)", "kept until (UTC)"],
+        [
+            (table.name, table.id, table.location, moment(table.dropped_at), moment(table.kept_until))
+            for table in chosen
+        ],
+    )
 
 
 def _schema_of(path: Path) -> pa.Schema:

@@ -8,6 +8,7 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec_commands.vacuum import VacuumPlan
+from delvec_errors.words import counted
 
 __all__ = ["app", "vacuum"]
 
@@ -94,7 +95,7 @@ def vacuum(
         if now.as_json:
             print_json({"plan": str(plan_to), "version": plan.version, "num-files": len(plan.files)})
         else:
-            say(f"wrote a plan to delete {number(len(plan.files))} files to {plan_to}")
+            say(f"wrote a plan to delete {counted(len(plan.files), 'file')} to {plan_to}")
         return
     if apply is not None and (retain is not None or no_retention_check or keep_version or lite):
         raise typer.BadParameter(
@@ -113,9 +114,13 @@ def vacuum(
         print(path)
     verb = "would be deleted" if dry_run else "quarantined" if vacuum_result.get("quarantine") else "deleted"
     directories = vacuum_result["num-empty-directories"]
-    also = f" and {number(directories)} empty directories" if directories else ""
+    also = (
+        f" and {number(directories)} empty {'directory' if directories == 1 else 'directories'}"
+        if directories
+        else ""
+    )
     say(
-        f"{number(vacuum_result['num-files'])} files ({number(vacuum_result['size-in-bytes'])} bytes){also} {verb}"
+        f"{counted(vacuum_result['num-files'], 'file')} ({counted(vacuum_result['size-in-bytes'], 'byte')}){also} {verb}"
     )
     if vacuum_result.get("quarantine"):
         say(f"to undo: delvec quarantine undo {table} {vacuum_result['quarantine']}")
@@ -155,7 +160,7 @@ def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
         print_json(undo_result)
     else:
         say(
-            f"moved {number(undo_result['num-files'])} files ({number(undo_result['size-in-bytes'])} bytes) back"
+            f"moved {counted(undo_result['num-files'], 'file')} ({counted(undo_result['size-in-bytes'], 'byte')}) back"
         )
         for path in undo_result["kept"]:
             print(f"kept in quarantine, since another file has its path: {path}")
@@ -186,4 +191,6 @@ def purge(
         print_json(purge_result)
         return
     files, size = (sum(one[name] for one in purge_result) for name in ("num-files", "size-in-bytes"))
-    say(f"purged {number(len(purge_result))} quarantines with {number(files)} files ({number(size)} bytes)")
+    say(
+        f"purged {counted(len(purge_result), 'quarantine')} with {counted(files, 'file')} ({counted(size, 'byte')})"
+    )

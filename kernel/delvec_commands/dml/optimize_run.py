@@ -27,6 +27,7 @@ from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.row_group_copy import CopyPlan, Decision, Part
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
+from delvec_errors.words import counted
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
@@ -120,7 +121,9 @@ class PlannedCompaction(Metrics):
         for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
             lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
             some = ", ".join(paths[:_PATHS_SHOWN])
-            lines.append(f"    {len(paths)} files: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}")
+            lines.append(
+                f"    {counted(len(paths), 'file')}: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}"
+            )
         return "\n".join(lines)
 
 

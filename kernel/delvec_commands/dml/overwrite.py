@@ -18,6 +18,7 @@ from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
+from delvec_errors.words import counted
 from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
@@ -148,7 +149,7 @@ def _delete_replaced(rows: NewRows, transaction: Transaction, rest: Scan, condit
     rewritten = [file.path for file in files if file.means == "rewrite"]
     if rewritten and feed:
         raise UnsupportedWriterFeature(
-            f"Rows of {len(rewritten)} files of table '{rest.name}' (version {rest.version}) match replace_where only "
+            f"Rows of {counted(len(rewritten), 'file')} of table '{rest.name}' (version {rest.version}) match replace_where only "
             "in part, and with delta.enableChangeDataFeed=true Delvec does not rewrite such files; set "
             "delta.enableDeletionVectors=true, or replace whole partitions. Nothing was committed.",
             table=rest.name,

@@ -69,7 +69,8 @@ class DryRun(Metrics):
         for file in self.files:
             of = "" if file.live_rows is None else f" of {file.live_rows}"
             rows = "all" if file.rows is None else file.rows
-            lines.append(f"  {file.means:<8} {file.path}: {rows}{of} rows")
+            plural = "" if (file.live_rows or file.rows) == 1 else "s"
+            lines.append(f"  {file.means:<8} {file.path}: {rows}{of} row{plural}")
         return "\n".join(lines)
 
 

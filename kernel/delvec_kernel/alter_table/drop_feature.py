@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from delvec_errors import InvalidTableChange
+from delvec_errors.words import counted
 from delvec_kernel.actions.actions import Metadata
 from delvec_kernel.alter_table.changes import DropFeature
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
@@ -238,7 +239,7 @@ def _protected(update: TableUpdate) -> str | None:
 
 def _row_ids(update: TableUpdate) -> str | None:
     count = update.state.with_row_ids
-    return f"{count} files were given row ids in the meantime; try again" if count else None
+    return f"{counted(count, 'file')} got row ids in the meantime; try again" if count else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_errors import InvalidTableChange
+from delvec_errors.words import counted
 from delvec_kernel.alter_table.changes import SetProperties, TableChange
 from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
@@ -73,8 +74,7 @@ def check_row_ids(update: TableUpdate) -> None:
         return
     if update.state.without_row_ids:
         raise InvalidTableChange(
-            f"{update.state.without_row_ids} files have no row ids, because another writer has just added "
-            "them; try again.",
+            f"Another writer has just added {counted(update.state.without_row_ids, 'file')} without row ids; try again.",
             property=ENABLED,
         )
     update.configuration = with_materialized_columns(update.configuration)

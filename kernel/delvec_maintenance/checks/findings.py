@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import CorruptLog, CorruptTable
+from delvec_errors.words import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -137,7 +138,7 @@ def vector_findings(version: int, path: str, stats: str | None, vector: Descript
             "error",
             version,
             path,
-            f"{where} has {count} rows, but its deletion vector marks {vector.cardinality}; restore the "
+            f"{where} has {counted(count, 'row')}, but its deletion vector marks {vector.cardinality}; restore the "
             "table to the version before.",
         )
     if stats is not None and _claims_tight_bounds(stats):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from delvec_errors.words import counted
 from delvec_kernel.schema.column_paths import ColumnPath, path_text
 from delvec_maintenance.compaction import Bin, cube_numbers
 from delvec_maintenance.health.findings import WORTHWHILE_FILES, FileTable, Finding, size_text
@@ -68,7 +69,7 @@ def _finding(
         f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {len(table)} files on "
         "average, because their ranges overlap.",
         f"A lookup would open about {max(1.0, now - saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
-        f"{files} files and rewrites {size_text(cost)}.",
+        f"{counted(files, 'file')} and rewrites {size_text(cost)}.",
         gain_bytes=None,
         gain_files=round(saved),
         cost_bytes=cost,

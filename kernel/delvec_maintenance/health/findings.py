@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import CorruptDeletionVector
+from delvec_errors.words import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.checks.findings import Finding as Problem
@@ -181,7 +182,7 @@ def small_files(table: FileTable) -> Finding | None:
         "OPTIMIZE",
         float(points.sum()),
         f"{small} of {len(table)} files are small (the target file size is {size_text(table.target_size)}).",
-        f"About {left} files instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
+        f"About {counted(left, 'file')} instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
         f"rewrites {size_text(cost)}.",
         gain_bytes=gain,
         gain_files=saved,
@@ -208,8 +209,8 @@ def deleted_rows(table: FileTable) -> Finding | None:
         "deleted-rows",
         "PURGE",
         float(points.sum()),
-        f"In {len(files_with_ratio)} files, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
-        f"Rewriting {size_text(cost)} saves each full scan {pc.sum(rows).as_py():,} rows (about "
+        f"In {counted(len(files_with_ratio), 'file')}, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
+        f"Rewriting {size_text(cost)} saves each full scan {counted(pc.sum(rows).as_py(), 'row')} (about "
         f"{size_text(gain)}).",
         gain_bytes=gain,
         gain_files=len(chosen) - int(new_files(packing, rules).sum()),
@@ -243,7 +244,7 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
         "deletion-vector-files",
         "DV COMPACTION",
         points,
-        f"{len(repacking.files)} deletion vectors are spread over {repacking.num_vector_files} files; "
+        f"{len(repacking.files)} deletion vectors are spread over {counted(repacking.num_vector_files, 'file')}; "
         f"{size_text(repacking.size)} of these are in use, about {size_text(freed)} are not.",
         f"A scan would open {repacking.new_vector_files} of these files instead of {repacking.num_vector_files}. "
         f"Compaction rewrites {size_text(repacking.size)} and no data files; VACUUM then frees about "

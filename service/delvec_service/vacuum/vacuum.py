@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from delvec_contract.maintenance import VacuumRequest
 from delvec_errors import ConcurrentWrite, DelvecError, VacuumIncomplete
+from delvec_errors.words import counted
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name
 from delvec_kernel.transaction.conflict_checker import Conflict
@@ -329,8 +330,8 @@ class _Run:
         total, num_deleted = self.plan.files.num_rows, len(self.deleted)
         verb = "deleted" if self.quarantine is None else f"moved into quarantine {self.quarantine.id}"
         return VacuumIncomplete(
-            f"VACUUM of table '{self.table.name}' {verb} {num_deleted} of {total} files and stopped: {error.message} "
-            f"Nothing refers to the remaining {total - num_deleted} files. Remove the cause and run VACUUM again.",
+            f"VACUUM of table '{self.table.name}' {verb} {num_deleted} of {counted(total, 'file')} and stopped: {error.message} "
+            f"Nothing refers to the remaining {counted(total - num_deleted, 'file')}. Remove the cause and run VACUUM again.",
             table=self.table.name,
             version=started,
             deleted=num_deleted,

@@ -469,7 +469,7 @@ def test_in_the_shell(people, tmp_path, capsys):
             main(["clone", str(tmp_path / "people"), str(tmp_path / "c"), *arguments])
         assert ended.value.code == 0
     said = "".join(capsys.readouterr())
-    assert "cloned 'people' (shallow, 1 files)" in said
+    assert "cloned 'people' (shallow, 1 file)" in said
     assert "cloned 'people' (deep, 0 files)" in said
     assert "nothing done" in said
     with pytest.raises(SystemExit):

@@ -253,7 +253,7 @@ def test_in_sql_and_in_the_shell(lake, events, tmp_path, capsys):
             main(["convert", str(tmp_path / "other"), *arguments])
         assert ended.value.code == 0
     said = "".join(capsys.readouterr())
-    assert "converted 1 files: table 'other'" in said
+    assert "converted 1 file: table 'other'" in said
     assert "is already a Delta table" in said
     assert lake.table(tmp_path / "other").to_arrow()["p"].to_pylist() == [Decimal("1.00")]
 

@@ -165,7 +165,7 @@ def test_the_command(people, run, tmp_path):
 
     code, out, err = run("restore", where, "--version", "1", "--dry-run")
     assert (code, out) == (0, "")
-    assert "dry run: 1 files restored, 2 removed" in err
+    assert "dry run: 1 file restored, 2 removed" in err
     code, out, err = run("restore", where, "--version", "2")
     assert (code, out) == (0, "")
     assert "restored table" in err

@@ -42,7 +42,7 @@ def test_a_sound_table_is_called_sound(people, run):
     assert (found["num-errors"], found["num-data-files"], found["num-deletion-vectors"]) == (0, 1, 1)
     code, out, err = run("check", people)
     assert (code, out) == (0, "")
-    assert "checked 3 commits, 1 data files, 1 deletion vectors" in err
+    assert "checked 3 commits, 1 data file, 1 deletion vector" in err
     assert "0 errors, 0 warnings, 0 orphans" in err
 
 
@@ -73,7 +73,7 @@ def test_published_iceberg_metadata_is_checked_where_asked(people, run):
     assert run("iceberg", "convert", people, "--format-version", "3")[0] == 0
     code, out, err = run("check", people, "--iceberg")
     assert (code, out) == (0, "")
-    assert "checked Iceberg format version 3 of Delta version 2: 1 data files, 1 with deletes" in err
+    assert "checked Iceberg format version 3 of Delta version 2: 1 data file, 1 with deletes" in err
 
     [lost] = (people / "_iceberg" / "v3" / "deletes").iterdir()
     lost.unlink()

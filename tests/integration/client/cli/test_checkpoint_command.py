@@ -32,6 +32,6 @@ def test_the_table_is_checkpointed_from_the_shell(people, run):
     dry = run("checkpoint", people, "--clean-up", "--dry-run")
     assert "nothing would be deleted: every checkpoint is still within" in dry.err
     assert not list(people.glob("_delta_log/*.checkpoint.*"))
-    assert "wrote a classic checkpoint of version 1: 1 files" in run("checkpoint", people).err
+    assert "wrote a classic checkpoint of version 1: 1 file" in run("checkpoint", people).err
     again = run("checkpoint", people, "--json")
     assert json.loads(again.out)["result"] == "exists"

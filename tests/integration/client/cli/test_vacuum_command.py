@@ -54,9 +54,9 @@ def test_from_the_shell(people, left_over, tmp_path, run):
     folder = tmp_path / "people"
     dry = run("vacuum", folder, "--dry-run")
     assert dry.out.splitlines() == ["old.parquet"]
-    assert "1 files (9 bytes) would be deleted" in dry.err
+    assert "1 file (9 bytes) would be deleted" in dry.err
     assert json.loads(run("vacuum", folder, "--dry-run", "--json").out)["num-files"] == 1
-    assert "1 files (9 bytes) deleted" in run("vacuum", folder, "--keep-version", "0").err
+    assert "1 file (9 bytes) deleted" in run("vacuum", folder, "--keep-version", "0").err
     assert not left_over.exists()
 
 

@@ -196,7 +196,7 @@ def test_row_tracking_is_dropped_once_suspended_and_no_file_has_row_ids():
     assert on.first("rowTracking") == off
 
     facts = {"configuration": off | names, "domains": domains}
-    with pytest.raises(InvalidTableChange, match="3 files were given row ids"):
+    with pytest.raises(InvalidTableChange, match="3 files got row ids"):
         Table("domainMetadata", "rowTracking", with_row_ids=3, **facts).drop("rowTracking")
     made = Table("domainMetadata", "rowTracking", **facts).drop("rowTracking")
 
