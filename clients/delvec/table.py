@@ -26,7 +26,7 @@ from delvec_commands.dml.table_definition import (
     replace_table,
 )
 from delvec_commands.dml.update import update
-from delvec_commands.peer_names import assignments, condition_of
+from delvec_commands.peer_names import ROW_ARGUMENTS, assignments, condition_of, no_argument
 from delvec_commands.table_service import iso_time, request
 from delvec_commands.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_commands.vacuum import VacuumPlan
@@ -271,6 +271,10 @@ class DeltaTable(CheckedTable):
             raise BadRequest(
                 f"restore() takes a version number, ISO 8601 text or a datetime, not {type(target).__name__}"
             )
+        if isinstance(target, str) and target.strip().isdecimal():
+            raise BadRequest(
+                f"restore({target!r}) takes text as a time, in ISO 8601; a version is a number: restore({int(target)})"
+            )
         body = request(
             RestoreRequest,
             version=target if isinstance(target, int) else None,
@@ -467,6 +471,7 @@ class DeltaTable(CheckedTable):
         dry_run: bool = False,
         retries: int | None = None,
         user_metadata: str | None = None,
+        **others: Any,
     ) -> Metrics:
         """Delete the rows that match ``predicate``; without one, all rows.
 
@@ -482,6 +487,7 @@ class DeltaTable(CheckedTable):
             retries: how often to rerun after a conflict that the service cannot resolve; by default the connection's.
                 ``.retries`` of the result has the number of reruns.
             user_metadata: text for the table's history.
+            others: refused, with what to give instead.
 
         Returns:
             Delta's metrics of a delete, and the version in ``.version``: None if no row matched.
@@ -492,6 +498,7 @@ class DeltaTable(CheckedTable):
             AppendOnlyTable: the table does not allow rows to be removed.
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
+        no_argument("table.delete()", others, ROW_ARGUMENTS)
         allowed = self._allowed(retries)
         predicate = condition_of(predicate, condition, "delete()")
         if keys is None:
@@ -523,6 +530,7 @@ class DeltaTable(CheckedTable):
         dry_run: bool = False,
         retries: int | None = None,
         user_metadata: str | None = None,
+        **others: Any,
     ) -> Metrics:
         """Update columns of the rows that match ``predicate``; without one, of all rows.
 
@@ -540,6 +548,7 @@ class DeltaTable(CheckedTable):
             dry_run: as in :meth:`delete`.
             retries: as in :meth:`delete`.
             user_metadata: text for the table's history.
+            others: refused, with what to give instead.
 
         Returns:
             Delta's metrics of an update, and the version in ``.version``: None if no row matched.
@@ -551,6 +560,7 @@ class DeltaTable(CheckedTable):
             ConstraintViolation: a new row violates a constraint of the table.
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
+        no_argument("table.update()", others, ROW_ARGUMENTS)
         wanted, where = assignments(set, predicate, updates, new_values, condition)
         metrics = with_retries(
             self._service,

@@ -12,6 +12,7 @@ __all__ = [
     "MODULE_HINTS",
     "OPTIMIZE_ARGUMENTS",
     "OPTIMIZE_HINTS",
+    "ROW_ARGUMENTS",
     "TABLE_HINTS",
     "VACUUM_ARGUMENTS",
     "assignments",
@@ -73,21 +74,31 @@ OPTIMIZE_HINTS: Final = {
 }
 
 _COMMIT_PROPERTIES: Final = "user_metadata='text' for the table's history"
+_COMMIT_HOOKS: Final = "nothing: checkpoints and log clean-up are the service's"
 
 OPTIMIZE_ARGUMENTS: Final = {
     "commit_properties": _COMMIT_PROPERTIES,
     "max_concurrent_tasks": "max_memory=, which bounds what is held at once",
     "max_temp_directory_size": "max_bytes=, which bounds what is written again",
     "min_commit_interval": "commit_bytes=: what is written again is committed in steps of about so many bytes",
-    "post_commithook_properties": "nothing: checkpoints and log clean-up are the service's",
+    "post_commithook_properties": _COMMIT_HOOKS,
     "writer_properties": "target_size= for the size of files",
 }
 """What to give instead of an argument of deltalake's ``optimize.compact`` and ``optimize.z_order``."""
 
 VACUUM_ARGUMENTS: Final = {
     "commit_properties": "nothing: a VACUUM's commits have no text of yours",
-    "post_commithook_properties": "nothing: checkpoints and log clean-up are the service's",
+    "post_commithook_properties": _COMMIT_HOOKS,
 }
+
+ROW_ARGUMENTS: Final = {
+    "commit_properties": _COMMIT_PROPERTIES,
+    "filter": "predicate='id = 1'",
+    "post_commithook_properties": _COMMIT_HOOKS,
+    "where": "predicate='id = 1'",
+    "writer_properties": "nothing: table properties decide how files are written",
+}
+"""What to give instead of an argument of ``delete`` and ``update`` that deltalake has, or that somebody may guess."""
 
 MODULE_HINTS: Final = {
     "write_deltalake": "delvec.connect().create_table(path, data.schema, if_not_exists=True).append(data), or .overwrite(data)",

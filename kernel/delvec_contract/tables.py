@@ -3,9 +3,10 @@
 Tested in `tests/integration/service/tables/test_tables.py`.
 """
 
+import re
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, StrictBool, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, model_validator
 
 from delvec_contract.shapes import (
     Answer,
@@ -46,14 +47,25 @@ __all__ = [
 TABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z0-9_][A-Za-z0-9_\-]*)*$"
 """Names with optional namespaces before the last part: ``orders``, ``sales.orders``."""
 
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(TABLE_NAME, name):
+        raise ValueError(
+            "a table's name has letters, digits, _ and -, and starts with a letter or _; namespaces come before it "
+            "with a dot: my_table, sales.orders"
+        )
+    return name
+
+
 _Name: TypeAlias = Annotated[
     str,
     Field(
         min_length=1,
         max_length=128,
-        pattern=TABLE_NAME,
+        json_schema_extra={"pattern": TABLE_NAME},
         description="The table's name in URLs and SQL, with namespaces before it: orders, sales.orders.",
     ),
+    AfterValidator(_checked_name),  # not Field(pattern=), whose error shows people the regular expression
 ]
 
 

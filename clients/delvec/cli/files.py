@@ -128,7 +128,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
                 return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
             case ".csv":
                 options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-                return pyarrow.csv.read_csv(path, convert_options=options)
+                return _separated(pyarrow.csv.read_csv(path, convert_options=options), path, schema)
             case ".json" | ".jsonl" | ".ndjson":
                 return _present(_read_json(path, schema))
     except FileNotFoundError as error:
@@ -137,6 +137,18 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
         reason = str(error).partition("\n")[0]
         raise SchemaMismatch(f"cannot read {path} as {path.suffix[1:]}: {reason}", file=str(path)) from error
     raise typer.BadParameter(f"{path.name} must end in .parquet, .csv, .json or .arrow")
+
+
+def _separated(rows: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:
+    """Return the rows, unless their only column is a header with another separator."""
+    only = rows.column_names[0] if rows.num_columns == 1 else ""
+    separator = next((each for each in ";\t|" if each in only and only not in schema.names), None)
+    if separator is not None:
+        raise SchemaMismatch(
+            f"file {path} seems to be separated by {separator!r}: its only column is {only!r}; write it with commas",
+            file=str(path),
+        )
+    return rows
 
 
 def _kind(given: bytes) -> str:

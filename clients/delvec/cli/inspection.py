@@ -162,6 +162,18 @@ def conflicts(
     if now.as_json:
         print_json(conflict_report)
         return
+    if not conflict_report["conflicts"]:
+        say("no conflicts")
+    else:
+        _print_conflicts(conflict_report["conflicts"])
+    totals = {
+        name: sum(each[name] for each in conflict_report["intervals"])
+        for name in ("committed", "rebased", "rows-saved", "conflicts")
+    }
+    print_pairs({name.replace("-", " "): number(total) for name, total in totals.items()})
+
+
+def _print_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> None:
     print_table(
         ["time (UTC)", "lost", "read version", "won", "files", "rows", "type"],
         [
@@ -174,15 +186,10 @@ def conflicts(
                 _counted(one["overlapping-rows"]),
                 one["type"],
             )
-            for one in conflict_report["conflicts"]
+            for one in conflicts
         ],
         right=["read version", "files", "rows"],
     )
-    totals = {
-        name: sum(each[name] for each in conflict_report["intervals"])
-        for name in ("committed", "rebased", "rows-saved", "conflicts")
-    }
-    print_pairs({name.replace("-", " "): number(total) for name, total in totals.items()})
 
 
 def tasks(

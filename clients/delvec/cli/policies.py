@@ -8,8 +8,9 @@ import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from types import FrameType
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, cast, get_args
 
 import typer
 
@@ -24,9 +25,8 @@ __all__ = ["app", "maintain"]
 
 app = typer.Typer(no_args_is_help=True, help="Set, list and drop maintenance policies.")
 
-_TYPES: Final = (
-    "system.data-compaction, system.dv-purge, system.dv-compaction, system.checkpoint or system.vacuum"
-)
+_KINDS: Final = get_args(PolicyType)
+_TYPES: Final = f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}"
 
 
 @app.command("set")
@@ -60,6 +60,12 @@ def set_policy(
     if not isinstance(policy_config, dict):
         raise typer.BadParameter("--config must be a JSON object")
     kind = policy_type if policy_type.startswith("system.") else f"system.{policy_type}"
+    if kind not in _KINDS:
+        near = get_close_matches(
+            kind.removeprefix("system."), [each.removeprefix("system.") for each in _KINDS]
+        )
+        hint = f"did you mean {' or '.join(sorted(near))}?" if near else f"it can be {_TYPES}"
+        raise typer.BadParameter(f"there is no policy type '{policy_type}'; {hint}")
     now = session(context)
     with now.connect() as lake:
         found = lake.maintenance.set_policy(

@@ -82,8 +82,8 @@ def without_alias(text: str, alias: str | None) -> str:
 
 def _refuse(column: Any) -> NoReturn:
     raise InvalidPredicate(
-        f"The Column {str(column)[:200]} cannot be converted to equivalent SQL text; give the SQL text instead, such as "
-        "\"born < DATE'2000-01-01'\""
+        f'The Column {str(column)[:200]} cannot be converted to equivalent SQL text. Name columns with F.col("id"), not '
+        "df.id, which belongs to a DataFrame; or give the SQL text, such as \"born < DATE'2000-01-01'\""
     )
 
 

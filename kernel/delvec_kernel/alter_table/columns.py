@@ -409,8 +409,8 @@ def _move(update: TableUpdate, path: ColumnPath, change: ChangeColumn) -> None:
 def _check_mapped(update: TableUpdate, what: str) -> None:
     if not update.is_mapped:
         raise InvalidTableChange(
-            f"A column can be {what} only if the table has column mapping; set {MODE}=name first, in the "
-            "same request if you like. Readers of the table must then support column mapping.",
+            f"A column can be {what} only if the table has column mapping, which its readers must then support. First "
+            f"run ALTER TABLE … SET TBLPROPERTIES ('{MODE}' = 'name'), in the shell delvec alter set TABLE {MODE}=name.",
             feature="columnMapping",
         )
 

@@ -283,7 +283,8 @@ class TableUpdate:
         if "timestampNtz" not in has and PrimitiveType("timestamp_ntz") in leaves(self.schema):
             raise InvalidTableChange(
                 "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must "
-                "support; add the feature before the column, in the same request if you like.",
+                "support. Add the feature first: table.alter.add_feature('timestampNtz'), in the shell "
+                "delvec alter add-feature TABLE timestampNtz.",
                 feature="timestampNtz",
             )
         self.protocol = upgraded(self.protocol, required_features)

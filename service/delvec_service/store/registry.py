@@ -79,7 +79,8 @@ def _all_visible(_table: TableRecord) -> bool:
 def not_found(name_or_id: str) -> TableNotFound:
     """Return the error for a table that does not exist or may not be seen, which must be indistinguishable."""
     return TableNotFound(
-        f"Table '{name_or_id[:200]}' is not registered; register its location first.", table=name_or_id[:200]
+        f"Table '{name_or_id[:200]}' is not registered; create it, or open it by its location, which registers it.",
+        table=name_or_id[:200],
     )
 
 

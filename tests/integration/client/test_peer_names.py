@@ -55,6 +55,15 @@ def test_what_contradicts_itself_is_refused_in_words(people, call, said):
     assert people.version() == 1
 
 
+@pytest.mark.parametrize("command", ["delete", "update"])
+def test_an_argument_with_another_name(people, command):
+    with pytest.raises(TypeError, match=rf"table\.{command}\(\) has no argument 'where': give predicate="):
+        getattr(people, command)(where="id = 1")
+    with pytest.raises(TypeError, match=rf"table\.{command}\(\) has no argument 'predicat'$"):
+        getattr(people, command)(predicat="id = 1")
+    assert people.version() == 1
+
+
 def test_merge_as_others_call_it(people):
     source = pa.table({"id": [1, 100], "name": ["x", "y"], "country": ["AU", "AU"]})
     for number, begun in enumerate(

@@ -69,6 +69,11 @@ def test_what_is_no_version(people, target):
     assert people.version() == 4
 
 
+def test_a_version_in_quotes(people):
+    with pytest.raises(delvec.BadRequest, match=r"a version is a number: restore\(2\)"):
+        people.restore("2")
+
+
 def test_a_dry_run(people):
     done = people.restore(1, dry_run=True)
 

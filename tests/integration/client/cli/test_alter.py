@@ -85,6 +85,8 @@ def test_nothing_to_do_is_said(alter):
         (("set", "delta.apendOnly=true"), 1, "did you mean delta.appendOnly"),
         (("set", "team"), 2, "KEY=VALUE"),
         (("rename-column", "name", "n"), 1, "delta.columnMapping.mode=name"),
+        (("drop-columns", "name"), 1, "in the shell delvec alter set TABLE delta.columnMapping.mode=name"),
+        (("add-columns", "at timestamp_ntz"), 1, "in the shell delvec alter add-feature TABLE timestampNtz"),
         (("move-column", "name"), 2, "--first"),
         (("add-constraint", "c", "id"), 1, "id"),
         (("drop-constraint", "c"), 1, "Constraint 'c' does not exist"),

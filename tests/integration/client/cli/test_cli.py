@@ -92,6 +92,44 @@ def test_detail_shows_columns(delvec_command, tmp_path):
     assert [(each["name"], each["nullable"]) for each in fields] == [("id", False), ("tags", True)]
 
 
+def test_times_are_easy_to_read(delvec_command, people):
+    assert re.search(r"people +\S+ +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", delvec_command("tables").out)
+
+
+def test_no_conflicts_are_no_empty_table(delvec_command, people):
+    done = delvec_command("conflicts", people)
+    assert done.err == "no conflicts\n"
+    assert "read version" not in done.out
+    assert re.search(r"committed +1\n", done.out)
+
+
+def test_a_file_with_another_separator(delvec_command, people, tmp_path):
+    (tmp_path / "rows.csv").write_text("id;name\n4;d\n")
+    done = delvec_command("append", people, tmp_path / "rows.csv")
+    assert done.code == 1
+    assert "seems to be separated by ';'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("compaction", "did you mean data-compaction or dv-compaction?"),
+        ("backup", "it can be system.data-compaction, "),
+    ],
+)
+def test_an_unknown_policy_type(delvec_command, kind, hint):
+    done = delvec_command("policy", "set", "nightly", "--type", kind, "--json")
+    assert done.code == 2
+    assert f"there is no policy type '{kind}'; {hint}" in json.loads(done.err)["error"]["message"]
+
+
+def test_a_name_that_tables_cannot_have(delvec_command, tmp_path):
+    done = delvec_command("create", tmp_path / "t", "--schema", "id long", "--name", "my table")
+    assert done.code == 1
+    assert "letters, digits, _ and -" in done.err
+    assert "my_table" in done.err
+
+
 def test_session_for_programs(delvec_command, people, tmp_path):
     assert delvec_command("read", people, "--json").json == ROWS.to_pylist()
     done = delvec_command("--json", "delete", people, "--where", "id = 2").json
