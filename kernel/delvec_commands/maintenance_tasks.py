@@ -127,7 +127,7 @@ class _Compaction(_Rewrite):
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = prediction.gain_files or 0, prediction.gain_bytes or 0
-        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} become {planned.num_new_files}, {gained:,} bytes are freed"
+        reason = f"{_become(planned['numRemovedFiles'] or 0, 'file')} {planned.num_new_files}, {gained:,} bytes are freed"
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
@@ -154,7 +154,7 @@ class _DvCompaction:
             return Decision(False, error.message)
         before, after = compaction_result["num-vector-files"], compaction_result["new-vector-files"]
         gained = compaction_result["gain-bytes"]
-        reason = f"{before:,} deletion vector files become {after:,}, {gained:,} unneeded bytes are freed"
+        reason = f"{_become(before, 'deletion vector file')} {after:,}, {gained:,} unneeded bytes are freed"
         is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             wanted = f"{config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
@@ -174,9 +174,11 @@ class _Checkpoint:
     """A checkpoint, optionally with a clean-up of the log."""
 
     def decide(self, table: MaintainedTable, config: CheckpointConfig) -> Decision:
-        commits = table.health()["commits-since-checkpoint"]
+        health = table.health()
+        commits = health["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
-        reason = f"{counted(commits, 'commit')} since the newest checkpoint, {config.min_commits:,} required"
+        since = "and no checkpoint yet" if commits > health["version"] else "since the newest checkpoint"
+        reason = f"{counted(commits, 'commit')} {since}, {config.min_commits:,} required"
         return Decision(is_due, reason, gain_files=commits if is_due else None)
 
     def perform(self, table: MaintainedTable, config: CheckpointConfig) -> Outcome:
@@ -192,7 +194,7 @@ class _Vacuum:
         vacuum_result = self._run(table, config, dry_run=True)
         files, size = vacuum_result["num-files"], vacuum_result["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
-        reason = f"{files:,} unneeded files, {size:,} bytes"
+        reason = f"{counted(files, 'unneeded file')}, {size:,} bytes"
         if files and not is_due:
             reason += f"; at least {config.min_gain_bytes:,} required"
         return Decision(is_due, reason, size, files, 0)
@@ -206,6 +208,10 @@ class _Vacuum:
     @staticmethod
     def _run(table: MaintainedTable, config: VacuumConfig, *, dry_run: bool = False) -> dict[str, Any]:
         return table.vacuum(config.retention_hours, dry_run, mode=config.mode, limit=0)
+
+
+def _become(number: int, noun: str) -> str:
+    return f"{counted(number, noun)} {'becomes' if number == 1 else 'become'}"
 
 
 def _planned(planned: PlannedCompaction) -> Decision:

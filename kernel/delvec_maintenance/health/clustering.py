@@ -66,7 +66,7 @@ def _finding(
         "overlapping-files",
         "OPTIMIZE FULL" if rules.full else "OPTIMIZE",
         float(points.sum()),
-        f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {len(table)} files on "
+        f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {counted(len(table), 'file')} on "
         "average, because their ranges overlap.",
         f"A lookup would open about {max(1.0, now - saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
         f"{counted(files, 'file')} and rewrites {size_text(cost)}.",

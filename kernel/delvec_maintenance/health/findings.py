@@ -181,7 +181,8 @@ def small_files(table: FileTable) -> Finding | None:
         "small-files",
         "OPTIMIZE",
         float(points.sum()),
-        f"{small} of {len(table)} files are small (the target file size is {size_text(table.target_size)}).",
+        f"{small} of {counted(len(table), 'file')} {'is' if small == 1 else 'are'} small (the target file size is "
+        f"{size_text(table.target_size)}).",
         f"About {counted(left, 'file')} instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
         f"rewrites {size_text(cost)}.",
         gain_bytes=gain,
@@ -244,7 +245,8 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
         "deletion-vector-files",
         "DV COMPACTION",
         points,
-        f"{len(repacking.files)} deletion vectors are spread over {counted(repacking.num_vector_files, 'file')}; "
+        f"{counted(len(repacking.files), 'deletion vector')} {'is' if len(repacking.files) == 1 else 'are'} spread over "
+        f"{counted(repacking.num_vector_files, 'file')}; "
         f"{size_text(repacking.size)} of these are in use, about {size_text(freed)} are not.",
         f"A scan would open {repacking.new_vector_files} of these files instead of {repacking.num_vector_files}. "
         f"Compaction rewrites {size_text(repacking.size)} and no data files; VACUUM then frees about "
@@ -292,13 +294,13 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
     if commits <= 2 * interval:
         return None
     points = CHECKPOINT_POINTS * (1 - 2 * interval / commits)
+    since = "and no checkpoint yet" if snapshot.checkpoint_version is None else "since the newest checkpoint"
     names = [f"_delta_log/{snapshot.version - back:020}.json" for back in range(min(traced, commits))]
     return Finding(
         "old-checkpoint",
         "CHECKPOINT",
         points,
-        f"There are {commits} commits since the newest checkpoint; the table wants a checkpoint every "
-        f"{interval}.",
+        f"There are {commits} commits {since}; the table wants a checkpoint every {interval}.",
         f"A reader with nothing cached opens 1 file instead of {commits}.",
         gain_bytes=None,
         gain_files=commits - 1,
@@ -321,8 +323,7 @@ def damaged_files(problems: Sequence[Problem], traced: int) -> Finding:
         "damaged-files",
         "CHECK",
         DAMAGE_POINTS,
-        f"{len(problems)} {'error' if len(problems) == 1 else 'errors'} in the log or in live files; the first: "
-        f"{problems[0].message}",
+        f"{counted(len(problems), 'error')} in the log or in live files; the first: {problems[0].message}",
         "Until this is put right, reads and maintenance of these files fail, so nothing else is recommended.",
         gain_bytes=None,
         gain_files=0,
@@ -340,7 +341,7 @@ def removed_files(removed: RemovedFiles) -> Finding | None:
         "removed-files",
         "VACUUM",
         0.0,
-        f"{removed.num_expired} removed files are older than the table's retention period.",
+        f"{counted(removed.num_expired, 'removed file')} {'is' if removed.num_expired == 1 else 'are'} older than the table's retention period.",
         f"Frees up to {size_text(removed.expired_bytes)} of storage, unless a VACUUM has already deleted "
         "them.",
         gain_bytes=removed.expired_bytes,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from delvec_errors.words import counted
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.health.findings import SCORE_BANDS
 
@@ -41,11 +42,6 @@ def rate(value: float) -> str:
     if 0 < value < 1 / _TENTHS:
         return "< 0.1"
     return f"{value:.1f}".replace(".0", "") if value < _TENTHS else count(value)
-
-
-def counted(value: float, noun: str) -> str:
-    """Return a number of things, such as ``1 file`` or ``2,000 files``."""
-    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def measured(value: float | None, unit: str) -> str:

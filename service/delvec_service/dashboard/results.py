@@ -37,12 +37,14 @@ def _optimize(values: _Values) -> list[str]:
 def _planned(values: _Values) -> list[str]:
     if not values["num-files"]:
         return ["No file is worth rewriting."]
+    gain = values["gain-bytes"]
     said = [
         (
             f"{counted(values['num-files'], 'file')} with {size(values['size-in-bytes'])} would become about "
-            f"{counted(values['new-files'], 'file')}; {size(values['gain-bytes'])} of deleted rows would be dropped. "
-            "Nothing was changed."
-        )
+            f"{counted(values['new-files'], 'file')} with {size(values['new-size-in-bytes'])}, {size(abs(gain))} "
+            f"{'more' if gain < 0 else 'less'}. Nothing was changed."
+        ),
+        "The new size is measured with a sample of the files; advice estimates it from the log.",
     ]
     if values["exceeds-limit"]:
         said.append(

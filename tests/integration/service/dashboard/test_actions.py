@@ -57,7 +57,7 @@ def test_a_dry_run_of_optimize_says_what_would_be_written_again(filled):
     page = run(filled, "optimize-dry-run")
 
     assert "2 files with" in page.text
-    assert "would become about 1 file;" in page.text
+    assert "would become about 1 file with" in page.text
     assert "a.parquet" in page.text
     assert filled.version() == version
     assert "No deletion vector is worth moving" in run(filled, "compact-dry-run").text

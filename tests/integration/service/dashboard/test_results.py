@@ -9,6 +9,7 @@ PLAN = {
     "num-files": 3,
     "size-in-bytes": 4096,
     "new-files": 1,
+    "new-size-in-bytes": 3072,
     "gain-bytes": 1024,
     "exceeds-limit": True,
 }
@@ -21,7 +22,8 @@ RESTORE = {"operation-metrics": {"numRestoredFiles": 2, "numRemovedFiles": 1}, "
 @pytest.mark.parametrize(
     ("path", "values", "said"),
     [
-        ("optimize", PLAN, "3 files with 4.0 KiB would become about 1 file"),
+        ("optimize", PLAN, "3 files with 4.0 KiB would become about 1 file with 3.0 KiB, 1.0 KiB less"),
+        ("optimize", PLAN | {"gain-bytes": -10}, "10 B more"),
         ("optimize", PLAN, "more than this service rewrites itself"),
         ("optimize", PLAN | {"num-files": 0}, "No file is worth rewriting"),
         (

@@ -29,6 +29,15 @@ def test_a_table_has_its_page(table):
     assert table.client.get(f"/dashboard/tables/{table.name}/nothing").status_code == 404
 
 
+def test_a_table_without_a_checkpoint_says_so(table):
+    table.append(table.write_file("a.parquet", range(100)))
+    url = f"/dashboard/tables/{table.name}"
+    assert "Checkpointnone yet2 commits in the log" in Page(table.client.get(url)).text
+
+    table.client.post(f"{table.url}/checkpoint", json={}).raise_for_status()
+    assert "Checkpoint0commits since" in Page(table.client.get(url)).text
+
+
 def test_a_table_says_how_far_iceberg_is_behind(table):
     table.append(table.write_file("a.parquet", range(100)))
     url = f"/dashboard/tables/{table.name}"
