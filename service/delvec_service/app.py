@@ -91,6 +91,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
     )
     app.state.service = service
     app.state.lanes = lanes
+    app.state.has_console = settings.dashboard
     app.state.row_commands = row_commands
     app.state.readiness = probes.Readiness(service.database)
     reference.install(app)

@@ -28,7 +28,8 @@ code,pre{font:13px/1.45 ui-monospace,monospace;background:#f4f4f2;border-radius:
 code{padding:.1em .25em}pre{padding:.7em;overflow-x:auto}pre code{padding:0}
 table{border-collapse:collapse;width:100%;margin:.5rem 0}td,th{text-align:left;vertical-align:top;padding:.3rem .5rem;
 border-top:1px solid #ddd}details{border:1px solid #ddd;border-radius:4px;margin:.4rem 0;padding:.4rem .7rem}
-summary{cursor:pointer}.method{display:inline-block;min-width:4.5em;font-weight:600}nav a{margin-right:1em}
+summary{cursor:pointer}.method{display:inline-block;min-width:4.5em;font-weight:600}nav{display:flex;flex-wrap:wrap;gap:0 1em}
+@media(max-width:46rem){td{overflow-wrap:anywhere}}
 @media(prefers-color-scheme:dark){body{color:#e8e8e8;background:#161616}code,pre{background:#262626}a{color:#8ab4f8}
 td,th,details{border-color:#444}}
 """
@@ -55,7 +56,11 @@ def install(app: FastAPI) -> None:
 async def _docs(request: Request) -> Response:
     # Not a closure over the application: FastAPI caches every endpoint for the life of the process.
     headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"}
-    return Response(_page(request.app.openapi()), media_type="text/html", headers=headers)
+    return Response(
+        _page(request.app.openapi(), has_console=request.app.state.has_console),
+        media_type="text/html",
+        headers=headers,
+    )
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
@@ -98,15 +103,18 @@ def _shape(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _page(made: Mapping[str, Any]) -> str:
-    return "".join(_parts(made))
+def _page(made: Mapping[str, Any], *, has_console: bool) -> str:
+    return "".join(_parts(made, has_console=has_console))
 
 
-def _parts(made: Mapping[str, Any]) -> Iterator[str]:
+def _parts(made: Mapping[str, Any], *, has_console: bool) -> Iterator[str]:
     title = f"{escape(made['info']['title'])} {escape(made['info']['version'])}"
     yield "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
     yield "<meta name='viewport' content='width=device-width,initial-scale=1'>"
-    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
+    yield f"<title>{title}</title><style>{_STYLE}</style></head><body>"
+    if has_console:
+        yield "<p><a href='/'>Back to the console</a></p>"
+    yield f"<h1>{title}</h1>"
     yield _prose(made["info"]["description"])
     yield "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>.</p><nav>"
     for tag in made["tags"]:

@@ -366,22 +366,48 @@ def axe_source():
     return (Path(package.__file__).parent / "axe.min.js").read_text()
 
 
+def add_tables(folder, count, **values):
+    """Register tables, each with a sample."""
+    database = Database(f"sqlite:///{folder / 'store.db'}")
+    now = datetime.now(UTC)
+    sample = dict.fromkeys(HealthSample.model_fields, 1) | {"metadata_id": "m", "sampled_at": now}
+    with database.write() as session:
+        for number in range(count):
+            id_, name = f"{number:036}", f"{values.get('namespace', '')}t{number:04}"
+            row = {"id": id_, "catalog": "", "name": name, "folder_name": name, "created_at": now}
+            session.add(TableRow(location=f"file:///t/{number}", **row))
+            sample |= {"score": number / 20, "actions": "OPTIMIZE", **values.get("sample", {})}
+            session.add(HealthSampleRow(table_id=id_, **sample))
+    database.close()
+
+
+OVERLAPPING = """[...document.querySelectorAll('td, th, button, .button, h1, dd')]
+    .filter(one => one.checkVisibility() && one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+    .map(one => one.outerHTML)"""
+
+
+def test_columns_with_large_numbers_keep_apart(page, tmp_path):
+    large = {"size_in_bytes": 888 << 40, "deleted_bytes": 888 << 30, "scan_debt_seconds": 8 * 86400.0}
+    large |= {"num_files": 1234567, "small_files": 123456, "actions": "OPTIMIZE,DV COMPACTION,CHECKPOINT"}
+    with serving(page, tmp_path):
+        pass  # creates the database
+    add_tables(tmp_path, 9, namespace="logistics.europe.", sample=large)
+    with serving(page, tmp_path) as address:
+        paths = ["/dashboard/tables", "/"]
+        for width, more in ((400, ["/dashboard/maintenance", "/docs"]), (900, []), (940, []), (1280, [])):
+            page.set_viewport_size({"width": width, "height": 900})
+            for path in paths + more:
+                page.goto(address + path)
+                page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+                assert page.evaluate(OVERLAPPING) == [], (path, width)
+
+
 def test_a_thousand_tables_and_none(page, tmp_path):
     with serving(page, tmp_path) as address:
         page.goto(address)
         assert "There are no registered tables" in page.locator("main").inner_text()
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    now = datetime.now(UTC)
-    sample = dict.fromkeys(HealthSample.model_fields, 1) | {"metadata_id": "m", "sampled_at": now}
-    with database.write() as session:
-        for number in range(1000):
-            id_, name = f"{number:036}", f"t{number:04}"
-            row = {"id": id_, "catalog": "", "name": name, "folder_name": name, "created_at": now}
-            session.add(TableRow(location=f"file:///t/{number}", **row))
-            session.add(
-                HealthSampleRow(table_id=id_, **sample | {"score": number / 20, "actions": "OPTIMIZE"})
-            )
-    database.close()
+    add_tables(tmp_path, 1000)
     with serving(page, tmp_path) as address:
         page.goto(address)
         assert "1,000" in page.locator(".tiles").inner_text()

@@ -146,7 +146,7 @@ def test_page_needs_no_script_and_no_other_server(client):
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/html")
     assert not page.tags & {"script", "link", "img", "iframe", "form"}
-    assert {target for target in page.targets if not target.startswith("#")} == {"openapi.json"}
+    assert {target for target in page.targets if not target.startswith("#")} == {"openapi.json", "/"}
     assert {target[1:] for target in page.targets if target.startswith("#")} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     policy = answer.headers["Content-Security-Policy"]
@@ -168,6 +168,12 @@ def test_page_names_every_request_and_shape(client, document):
 def test_page_shows_text_and_no_markup_of_others(client):
     assert "<page-token" not in client.get("/docs").text
     assert client.get("/redoc").status_code == 404
+
+
+def test_page_leads_back_to_the_console_if_there_is_one(client, running):
+    assert "<a href='/'>Back to the console</a>" in client.get("/docs").text
+    with running(dashboard=False) as other:
+        assert "console" not in other.get("/docs").text
 
 
 def test_page_can_be_read_without_the_token(running):
