@@ -6,6 +6,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import resource_router
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -24,6 +25,8 @@ def write_checkpoint(
 ) -> CheckpointResponse:
     """Write a checkpoint of the newest version unless it has one. Returns once the checkpoint is durable."""
     wanted = body or CheckpointRequest()
+    if wanted.dry_run:
+        bind_log_context(change="dry run")
     written, cleaned = service.log_maintenance.checkpoint(
         table, cleaning=wanted.clean_up, dry_run=wanted.dry_run
     )

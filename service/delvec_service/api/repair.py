@@ -17,6 +17,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -48,6 +49,8 @@ def repair_table(
 ) -> RepairResponse:
     """Repair the findings that have exactly one right fix, in one commit. Returns what is left to do, and why."""
     request = body or RepairRequest()
+    if request.dry_run:
+        bind_log_context(change="dry run")
     repair_result = repair(
         table, service.loader, service.commits, request, idempotency_key or str(uuid.uuid4())
     )

@@ -7,6 +7,7 @@ from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import resource_router
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -35,6 +36,8 @@ def compact_deletion_vectors(
     No data file is touched and no row changes. Concurrent row changes do not conflict.
     """
     repack_request = body or RepackRequest()
+    if repack_request.dry_run:
+        bind_log_context(change="dry run")
     repack_result = service.vector_compaction.run(
         table, dry_run=repack_request.dry_run, user_metadata=repack_request.user_metadata
     )

@@ -51,6 +51,11 @@ class Action:
         """Whether the action must be confirmed."""
         return bool(self.question)
 
+    @property
+    def counts_files(self) -> bool:
+        """Whether the question says how many files, as the first sentence about the preview does."""
+        return "{files}" in self.question
+
     def asked(self, preview: Mapping[str, Any]) -> str:
         """Return the question, with what an answer to the preview says."""
         files, size_in_bytes = preview.get("num-files", 0), preview.get("size-in-bytes", 0)

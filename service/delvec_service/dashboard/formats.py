@@ -3,16 +3,31 @@
 Tested in `tests/integration/service/dashboard/test_formats.py`.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delvec_errors.words import counted
+from delvec_errors import words
 from delvec_kernel.table_properties import byte_size_text
-from delvec_maintenance.health.findings import SCORE_BANDS
+from delvec_maintenance.health import findings
 
-__all__ = ["FILTERS", "age", "columns", "count", "counted", "instant", "measured", "rate", "size", "span"]
+__all__ = [
+    "FILTERS",
+    "age",
+    "columns",
+    "count",
+    "counted",
+    "instant",
+    "measured",
+    "metrics",
+    "parameters",
+    "rate",
+    "size",
+    "span",
+]
 
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
@@ -42,6 +57,11 @@ def rate(value: float) -> str:
     if 0 < value < 1 / _TENTHS:
         return "< 0.1"
     return f"{value:.1f}".replace(".0", "") if value < _TENTHS else count(value)
+
+
+def counted(value: float | None, noun: str) -> str:
+    """Return a number of things, such as ``1 file`` or ``2,000 files``."""
+    return f"{_NOTHING} {noun}s" if value is None else words.counted(value, noun)
 
 
 def measured(value: float | None, unit: str) -> str:
@@ -95,13 +115,47 @@ def band(score: float | None) -> str:
     """Return the label of a score."""
     if score is None:
         return "unknown"
-    return next(name for name, least in SCORE_BANDS if score >= least)
+    return next(name for name, least in findings.SCORE_BANDS if score >= least)
 
 
 def title(name: str) -> str:
     """Return a name of the service or of Delta, such as ``grant_role`` or ``numOutputRows``, in words."""
     words = _WORD_ENDS.sub(" ", name.removeprefix("num") if name[3:4].isupper() else name)
     return _POLICIES.get(name) or words.capitalize()
+
+
+def parameters(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the parameters of a commit in words: lists, which Delta writes as JSON, without brackets; no empty ones."""
+    shown = []
+    for name, value in (values or {}).items():
+        text = "" if value is None else str(value)
+        with suppress(ValueError, RecursionError):
+            parsed = json.loads(text)
+            if isinstance(parsed, list) and not any(isinstance(one, list | dict) for one in parsed):
+                text = ", ".join(map(str, parsed))
+        if text not in ("", "{}"):
+            shown.append((title(name), text))
+    return shown
+
+
+def metrics(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the metrics of a commit, which Spark writes as text, with units; zeros say nothing and are left out."""
+    shown = []
+    for name, value in (values or {}).items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            shown.append((title(name), str(value)))
+            continue
+        if not number:
+            continue
+        if name.endswith("TimeMs"):
+            shown.append((title(name.removesuffix("Ms")), span(number / 1000)))
+        elif name.endswith(("Bytes", "FileSize")):
+            shown.append((title(name), size(number)))
+        else:
+            shown.append((title(name), count(number)))
+    return shown
 
 
 def instant(value: str | float) -> datetime:
@@ -121,6 +175,8 @@ FILTERS: Final = {
     "span": span,
     "age": age,
     "title": title,
+    "parameters": parameters,
+    "metrics": metrics,
     "minute": lambda value: f"{instant(value):%Y-%m-%d %H:%M} UTC",
     "rate": rate,
     "iso": lambda value: f"{instant(value):%Y-%m-%dT%H:%M:%SZ}",

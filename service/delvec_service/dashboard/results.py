@@ -79,6 +79,8 @@ def _vacuum(values: _Values) -> list[str]:
     files, were = _files(values)
     retained = f"Files removed in the last {values['retention-hours']:g} hours are kept."
     match values["result"]:
+        case "dry-run" if not values["num-files"]:
+            return ["There is nothing to delete.", retained]
         case "dry-run":
             return [f"{files} would be deleted. Nothing was changed.", retained]
         case "deleted":

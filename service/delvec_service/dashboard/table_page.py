@@ -114,8 +114,10 @@ class TablePage:
         tab = form.get("tab", "advice")
         label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
         title = f"{table['name']}: {label}" if tab == _OF_ALL else label
+        preview = await self._preview(visit, name, action)
+        if preview and preview.get("num-files") == 0:  # nothing to ask about
+            return await self._answer(visit, name, table, tab, _outcome(title, request.path, preview))
         if action.is_confirmed:
-            preview = await self._preview(visit, name, action)
             seen = None if preview is None else preview.get("read-version")
             if form.get("confirmed") != "yes" or form.get("seen", "") != str(seen):
                 result = {
@@ -123,7 +125,9 @@ class TablePage:
                     "label": label,
                     "title": title,
                     "question": action.asked(preview or {}),
-                    "said": [] if preview is None else sentences(request.path, preview),
+                    "said": []
+                    if preview is None
+                    else sentences(request.path, preview)[action.counts_files :],
                     "files": (preview or {}).get("files", ()),
                     "seen": seen,
                     "back": "/dashboard/"
@@ -137,16 +141,8 @@ class TablePage:
         with self._tasks.running(table["name"], label) as task:
             path = f"{resource(name)}/{request.path}"
             answer = await visit.send("POST", path, request.body, **{"X-Request-Id": task.id})
-            refused = answer if isinstance(answer, Refused) else None
-            task.state = "done" if refused is None else "failed"
-        result = {
-            "template": "result.html",
-            "title": title,
-            "refused": refused,
-            "values": {} if refused else answer,
-            "said": [] if isinstance(answer, Refused) else sentences(request.path, answer),
-        }
-        response = await self._answer(visit, name, table, tab, result)
+            task.state = "failed" if isinstance(answer, Refused) else "done"
+        response = await self._answer(visit, name, table, tab, _outcome(title, request.path, answer))
         if form["action"] in CHANGES:
             response.headers["HX-Trigger"] = "table-changed"
         return response
@@ -188,6 +184,19 @@ class TablePage:
             "quarantines": None if quarantines is None else quarantines["quarantines"],
             "tasks": tasks,
         }
+
+
+def _outcome(title: str, path: str, answer: Any) -> dict[str, Any]:
+    """Return what an action did, or why it was refused, for the page."""
+    refused = answer if isinstance(answer, Refused) else None
+    said = [] if refused else sentences(path, answer)
+    return {
+        "template": "result.html",
+        "title": title,
+        "refused": refused,
+        "values": {} if refused else answer,
+        "said": said,
+    }
 
 
 async def _newest(visit: Visit, name: str) -> Any:

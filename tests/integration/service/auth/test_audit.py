@@ -315,3 +315,23 @@ def test_commands_of_the_service_have_one_entry_with_their_version(guarded):
     assert done.status_code == 200, done.text
     (entry,) = entries(guarded, principal="the-writer")
     assert (entry["operation"], entry["version"]) == ("delete_rows", done.json()["version"])
+
+
+def test_dry_runs_are_told_from_changes(guarded):
+    url, dry = "/v1/tables/sales.orders", {"dry-run": True}
+    guarded.post(f"{url}/alter", json=properties()).raise_for_status()
+    for path, body in (
+        ("restore", dry | {"version": 0}),
+        ("checkpoint", dry),
+        ("deletion-vectors/compact", dry),
+        ("repair", dry),
+        ("optimize", dry),
+        ("vacuum", dry),
+    ):
+        guarded.post(f"{url}/{path}", json=body, headers=guarded.tokens["maintainer"]).raise_for_status()
+
+    changes = {one["operation"]: one["change"] for one in entries(guarded, principal="the-maintainer")}
+
+    assert changes.pop("restore_table") == "dry run to version 0"
+    assert len(changes) == 5
+    assert set(changes.values()) == {"dry run"}

@@ -40,6 +40,10 @@ def test_tasks_are_run_and_their_results_shown(table):
 
 @pytest.mark.parametrize("action", MENU)
 def test_every_task_has_a_resource(table, action):
+    left = table.folder / "left-over.parquet"
+    left.write_bytes(b"nobody's")
+    os.utime(left, (1, 1))
+
     page = run(table, action)
     if ACTIONS[action].is_confirmed:
         page = run(table, **confirmed(page))
@@ -157,9 +161,17 @@ def test_vacuum_asks_before_it_deletes(filled):
 
     assert "orphan.parquet" in asked.text
     assert "2 files with 3.3 KiB will be deleted permanently" in asked.text
+    assert "would be deleted" not in asked.text  # said once
     assert orphan.exists()
     run(filled, **confirmed(asked))
     assert not orphan.exists()
+
+
+def test_vacuum_asks_nothing_if_there_is_nothing_to_delete(filled):
+    page = run(filled, "vacuum")
+
+    assert "There is nothing to delete." in page.text
+    assert not page.all("section", **{"class": "result confirm"})
 
 
 def test_tasks_are_seen_by_who_sees_the_table(filled):

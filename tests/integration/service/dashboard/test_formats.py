@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delvec_service.dashboard.charts import fleet_charts
-from delvec_service.dashboard.formats import age, counted, rate, span, title
+from delvec_service.dashboard.formats import age, counted, metrics, parameters, rate, span, title
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,12 @@ def test_rates_are_not_rounded_to_nothing(value, text):
 
 
 def test_nouns_agree():
-    assert [counted(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
+    assert [counted(one, "file") for one in (0, 1, 2000, None)] == [
+        "0 files",
+        "1 file",
+        "2,000 files",
+        "- files",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,43 @@ def test_nouns_agree():
 )
 def test_names_are_told_in_words(name, words):
     assert title(name) == words
+
+
+def test_parameters_of_a_commit_are_told_without_json():
+    values = {"predicate": '["(id % 7 = 0)"]', "zOrderBy": "[]", "auto": "false", "mode": "Append"}
+    values |= {"partitionBy": '["country","day"]', "properties": "{}", "nothing": None, "deep": "[" * 100_000}
+
+    told = dict(parameters(values))
+
+    assert told.pop("Deep").startswith("[[")
+    assert told == {
+        "Predicate": "(id % 7 = 0)",
+        "Auto": "false",
+        "Mode": "Append",
+        "Partition by": "country, day",
+    }
+    assert parameters(None) == []
+
+
+def test_metrics_of_a_commit_have_units():
+    values = {
+        "numOutputRows": "2286",
+        "executionTimeMs": 1291,
+        "numRemovedBytes": 384276,
+        "numAddedFiles": "0",
+    }
+    values |= {"p25FileSize": 26392, "other": "text", "huge": 10**400}
+
+    told = dict(metrics(values))
+
+    assert told.pop("Huge").startswith("1000")
+    assert told == {
+        "Output rows": "2,286",
+        "Execution time": "1.3 s",
+        "Removed bytes": "375.3 KiB",
+        "P25 file size": "25.8 KiB",
+        "Other": "text",
+    }
 
 
 def test_plots_of_the_fleet_are_told_in_words():

@@ -40,6 +40,7 @@ RESTORE = {"operation-metrics": {"numRestoredFiles": 2, "numRemovedFiles": 1}, "
             "1,200 has a checkpoint already",
         ),
         ("vacuum", VACUUM | {"result": "deleted"}, "1 file with 10 B was deleted permanently."),
+        ("vacuum", VACUUM | {"result": "dry-run", "num-files": 0}, "There is nothing to delete."),
         ("vacuum", VACUUM | {"result": "quarantined"}, "was moved into quarantine"),
         ("vacuum", VACUUM | {"result": "nothing-to-delete"}, "There was nothing to delete."),
         ("restore", RESTORE | {"result": "dry-run"}, "2 files would come back and 1 file would leave"),
