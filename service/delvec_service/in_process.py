@@ -102,8 +102,8 @@ class InProcessService(ServiceAdapter):
         def run() -> Any:
             _check_path(path)
             parsed = _checked(body)
-            method = _OPERATIONS.get(operation.name)
-            if method is not None and set(parameters) == _PARAMETERS.get(operation.name, set()):
+            method = _OPERATIONS.get((operation.name, frozenset(parameters)))
+            if method is not None:
                 return getattr(self, method)(body, {**parameters, **path}, key, parsed)
             handler = self._handlers(operation.name)
             return call_handler(self.service, handler, self._table, body, {**parameters, **path}, key)
@@ -197,6 +197,9 @@ class InProcessService(ServiceAdapter):
         record = self.service.tables.at(values["location"])
         return TablesResponse(tables=[] if record is None else [operated.resource(record)])
 
+    def _tables(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
+        return operated.tables(self.service, Access(), None, values["page-size"])
+
     def _get_table(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
         return operated.resource(self._table(values["table"]).record)
 
@@ -225,25 +228,25 @@ class InProcessService(ServiceAdapter):
         return operated.additions_answer(table, planned), planned.files
 
 
+_NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
-    operations.BEGIN.name: "_begin",
-    operations.ALLOCATE.name: "_allocate",
-    operations.COMMIT.name: "_commit",
-    operations.FIND_COMMIT.name: "_find_commit",
-    operations.REGISTER_TABLE.name: "_register",
-    operations.LIST_TABLES.name: "_resolve",
-    operations.GET_TABLE.name: "_get_table",
-    operations.GET_SNAPSHOT.name: "_snapshot",
-    operations.GET_DETAIL.name: "_detail",
-    operations.GET_HISTORY.name: "_history",
-    operations.GET_HEALTH.name: "_health",
+    (operations.BEGIN.name, _NONE): "_begin",
+    (operations.ALLOCATE.name, _NONE): "_allocate",
+    (operations.COMMIT.name, _NONE): "_commit",
+    (
+        operations.FIND_COMMIT.name,
+        frozenset({"transaction-id", "read-version"}),
+    ): "_find_commit",
+    (operations.REGISTER_TABLE.name, _NONE): "_register",
+    (operations.LIST_TABLES.name, frozenset({"location"})): "_resolve",
+    (operations.LIST_TABLES.name, frozenset({"page-size"})): "_tables",
+    (operations.GET_TABLE.name, _NONE): "_get_table",
+    (operations.GET_SNAPSHOT.name, _NONE): "_snapshot",
+    (operations.GET_DETAIL.name, _NONE): "_detail",
+    (operations.GET_HISTORY.name, _NONE): "_history",
+    (operations.GET_HEALTH.name, _NONE): "_health",
 }
-"""The methods that run the operations on every command's way."""
-_PARAMETERS: Final = {
-    operations.FIND_COMMIT.name: {"transaction-id", "read-version"},
-    operations.LIST_TABLES.name: {"location"},
-}
-"""The parameters that the operations above take: with any others, they are left to their handlers."""
+"""By the names of their operations and parameters; with any others, operations are left to their handlers."""
 _PLANS: Final = {
     operations.PLAN_SCAN.name: "_plan",
     operations.PLAN_CHANGES.name: "_plan_changes",

@@ -41,6 +41,7 @@ from delvec_contract.tables import (
     SnapshotResponse,
     TableRequest,
     TableResource,
+    TablesResponse,
 )
 from delvec_contract.transactions import (
     CommittedTable,
@@ -68,6 +69,7 @@ from delvec_service.commits.idempotency import commit_hash, is_final, request_ha
 from delvec_service.commits.multi_table import Participant
 from delvec_service.commits.outcomes import Outcome
 from delvec_service.logs import bind_log_context
+from delvec_service.page_tokens import page_token, place_of
 from delvec_service.scans import describe
 from delvec_service.scans.change_feed_plan import PlannedChanges
 from delvec_service.scans.plan import PlannedScan, plan
@@ -105,6 +107,7 @@ __all__ = [
     "snapshot",
     "snapshot_fields",
     "snapshots",
+    "tables",
 ]
 
 _Result: TypeAlias = Literal[
@@ -112,6 +115,7 @@ _Result: TypeAlias = Literal[
 ]
 OK: Final = 200
 _ROUNDS: Final = 50
+_BY_NAME: Final = "tables by name"
 
 
 # --- scans ------------------------------------------------------------------------------------------------
@@ -504,6 +508,24 @@ def _outcome_fields(outcome: Outcome) -> tuple[_Result, CommitResponse | None, E
 
 
 # --- tables -----------------------------------------------------------------------------------------------
+
+
+def tables(
+    service: Service, access: Access, namespace: str | None, page_size: int, token: str = ""
+) -> TablesResponse:
+    """Return a page of the registered tables that the caller may see, ordered by name."""
+    page = access.page(
+        lambda after, limit: service.tables.page(after, limit, namespace),
+        lambda record: (record.name, record.id),
+        lambda record: access.sees(record.id, record.name),
+        place_of(token, _BY_NAME, str, str) if token else ("", ""),
+        page_size,
+    )
+    more = len(page) == page_size
+    return TablesResponse(
+        tables=[resource(record) for record in page],
+        next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
+    )
 
 
 def register(

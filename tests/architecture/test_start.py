@@ -85,12 +85,12 @@ with contextlib.suppress(SystemExit):
 """
 
 
-@pytest.mark.parametrize("arguments", [["detail"], ["history"], ["health"]], ids=" ".join)
-def test_a_command_that_reads_the_log_imports_no_web_application(tmp_path, arguments):
+@pytest.mark.parametrize("command", ["detail", "history", "health", "tables"])
+def test_a_command_that_reads_the_log_imports_no_web_application(tmp_path, command):
     table = str(tmp_path / "people")
     delvec.connect().create_table(table, "id long")
 
-    found = imported(COMMAND, *arguments, table)
+    found = imported(COMMAND, command, *([] if command == "tables" else [table]))
 
     assert "delvec_service.operations" in found
     assert not found & (WEB | SECRETS | {"alembic", "pandas", "pyspark"})

@@ -11,10 +11,10 @@ from delvec_contract.shapes import Column
 from delvec_errors import InvalidTableChange, UnknownColumn
 from delvec_service import operations
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
-from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]

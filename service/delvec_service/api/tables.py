@@ -3,7 +3,7 @@
 Tested in `tests/integration/service/tables/test_tables.py`.
 """
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Query, Response, status
 
@@ -21,18 +21,16 @@ from delvec_errors import (
     UnknownColumn,
 )
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
-from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import drop, register, resource
+from delvec_service.operations import drop, register, resource, tables
+from delvec_service.page_tokens import LONGEST_TOKEN
 
 __all__ = ["router"]
 
 router = resource_router("tables", Mutation)
-
-_BY_NAME: Final = "tables by name"
 
 
 @router.post(
@@ -96,18 +94,7 @@ def list_tables(
         seen = found is not None and access.sees(found.id, found.name)
         access.is_decided = True
         return TablesResponse(tables=[resource(found)] if found is not None and seen else [])
-    page = access.page(
-        lambda after, limit: service.tables.page(after, limit, namespace),
-        lambda record: (record.name, record.id),
-        lambda record: access.sees(record.id, record.name),
-        place_of(token, _BY_NAME, str, str) if token else ("", ""),
-        page_size,
-    )
-    more = len(page) == page_size
-    return TablesResponse(
-        tables=[resource(record) for record in page],
-        next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
-    )
+    return tables(service, access, namespace, page_size, token)
 
 
 @router.get("/tables/{table}", responses=responses(*COMMON, *OPENING))

@@ -22,7 +22,6 @@ from delvec_errors import (
     UnsupportedOperation,
 )
 from delvec_service.api.dependencies import ServiceState
-from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import LenientRoute
@@ -31,6 +30,7 @@ from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
 from delvec_service.operations import drop
+from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord

@@ -41,7 +41,7 @@ with delvec.connect(database_url="sqlite:///{tmp_path}/a.db") as lake:
     table.delete("id = 2")
     print(table.count())
     try:
-        table.history()
+        table.checkpoint()
     except delvec.EngineUnavailable as error:
         print(error)
 """

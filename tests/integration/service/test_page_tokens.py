@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from delvec_service.api.page_tokens import page_token, place_of
+from delvec_service.page_tokens import page_token, place_of
 
 LISTS = {
     "tables": ("/v1/tables", "page-token"),
