@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Final, TypeVar
 
 __all__ = ["interruptible", "stoppable"]
@@ -39,8 +41,9 @@ def stoppable(work: Callable[[], _Result], stop: Callable[[], None]) -> _Result:
     if threading.current_thread() is not threading.main_thread():
         return work()
     future: Future[_Result] = Future()
-    # Not of a pool: its threads would be missing after a fork.
-    threading.Thread(target=_settle, args=(future, work), name="delvec-statement", daemon=True).start()
+    # Not of a pool: its threads would be missing after a fork. The context says whose command reads.
+    run = partial(copy_context().run, _settle, future, work)
+    threading.Thread(target=run, name="delvec-statement", daemon=True).start()
     try:
         with interruptible():
             return future.result()

@@ -10,7 +10,8 @@ import pytest
 
 import delvec
 from delvec import cli
-from delvec_engines.interrupts import interruptible
+from delvec_engines import operation
+from delvec_engines.interrupts import interruptible, stoppable
 
 SLOW = "SELECT sum(hash(a.range * b.range)) FROM range(1000000) a, range(100000) b"
 
@@ -197,6 +198,15 @@ def test_the_shell_says_so_in_one_line(table, stop_statement, capsys):
 
     assert cli.run(["optimize", table.location]) == 130
     assert capsys.readouterr() == ("", "delvec: interrupted\n")
+
+
+def test_work_on_another_thread_belongs_to_the_same_command():
+    with operation.command():
+        mine = operation.running_command()
+
+        assert stoppable(operation.running_command, lambda: None) is mine
+        with pytest.raises(ZeroDivisionError):
+            stoppable(lambda: 1 / 0, lambda: None)
 
 
 def test_a_text_of_another_thread_is_data():
