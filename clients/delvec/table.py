@@ -498,7 +498,7 @@ class DeltaTable(CheckedTable):
             AppendOnlyTable: the table does not allow rows to be removed.
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
-        no_argument("table.delete()", others, ROW_ARGUMENTS)
+        no_argument("table.delete()", others, ROW_ARGUMENTS, self.delete)
         allowed = self._allowed(retries)
         predicate = condition_of(predicate, condition, "delete()")
         if keys is None:
@@ -560,7 +560,7 @@ class DeltaTable(CheckedTable):
             ConstraintViolation: a new row violates a constraint of the table.
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
-        no_argument("table.update()", others, ROW_ARGUMENTS)
+        no_argument("table.update()", others, ROW_ARGUMENTS, self.update)
         wanted, where = assignments(set, predicate, updates, new_values, condition)
         metrics = with_retries(
             self._service,

@@ -112,7 +112,7 @@ class MaintainedTable(WritableTable):
             VacuumLiteImpossible: the log does not reach back to the last VACUUM LITE; run a full one.
             UnsupportedTable: or a subclass: the table has features that Delvec does not support.
         """
-        no_argument("table.vacuum()", others, VACUUM_ARGUMENTS)
+        no_argument("table.vacuum()", others, VACUUM_ARGUMENTS, self.vacuum)
         return self._vacuum.run(
             plan=plan,
             inventory=None if inventory is None else to_arrow(inventory),

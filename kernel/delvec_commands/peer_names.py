@@ -1,6 +1,8 @@
 """Names and arguments of deltalake and delta-spark: accepted if equivalent, else refused with the right call."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Final
 
 from delvec_commands.filters import both
@@ -114,14 +116,23 @@ def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeEr
     return AttributeError(f"{owner} has no attribute {name!r}: {hint if hint is _LATER else f'call {hint}'}")
 
 
-def no_argument(command: str, arguments: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+def no_argument(
+    command: str, arguments: Mapping[str, Any], hints: Mapping[str, str], method: Callable[..., Any]
+) -> None:
     """Refuse unknown arguments; for a peer's argument, say what to give instead.
+
+    Args:
+        command: how the method is called.
+        arguments: the unknown ones.
+        hints: what to give instead.
+        method: whose arguments may be meant.
 
     Raises:
         TypeError: there is an unknown argument.
     """
     for name in arguments:
-        hint = f": give {hints[name]}" if name in hints else ""
+        near = get_close_matches(name, signature(method).parameters, 1)
+        hint = f": give {hints[name]}" if name in hints else f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"{command} has no argument {name!r}{hint}")
 
 

@@ -102,7 +102,7 @@ class Optimizer:
             CorruptTable: a file cannot be read, or lacks rows; its commit had no effect.
             ConcurrentModification: another writer replaced the same files on the last attempt, too.
         """
-        no_argument("table.optimize()", others, OPTIMIZE_ARGUMENTS)
+        no_argument("table.optimize()", others, OPTIMIZE_ARGUMENTS, self.__call__)
         options = OptimizeOptions(
             partitions_of(where, partition_filters),
             full=full,
@@ -172,7 +172,7 @@ class Optimizer:
             raise BadRequest(
                 "z_order needs at least one column; optimize() compacts small files without sorting."
             )
-        no_argument("table.optimize.z_order()", others, OPTIMIZE_ARGUMENTS)
+        no_argument("table.optimize.z_order()", others, OPTIMIZE_ARGUMENTS, self.z_order)
         options = OptimizeOptions(
             partitions_of(where, partition_filters),
             zorder_by=tuple(columns),

@@ -59,7 +59,9 @@ def test_what_contradicts_itself_is_refused_in_words(people, call, said):
 def test_an_argument_with_another_name(people, command):
     with pytest.raises(TypeError, match=rf"table\.{command}\(\) has no argument 'where': give predicate="):
         getattr(people, command)(where="id = 1")
-    with pytest.raises(TypeError, match=rf"table\.{command}\(\) has no argument 'predicat'$"):
+    with pytest.raises(
+        TypeError, match=rf"table\.{command}\(\) has no argument 'predicat'; did you mean 'predicate'\?$"
+    ):
         getattr(people, command)(predicat="id = 1")
     assert people.version() == 1
 
