@@ -22,6 +22,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    all_types,
 )
 from delvec_parquet.parquet_file import open_parquet
 from delvec_storage import files as storage
@@ -142,11 +143,7 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mappe
 
 def _has_structs(kind: DataType) -> bool:
     """Whether a type has structs, whose fields may be swapped although the Arrow types are equal."""
-    if isinstance(kind, ArrayType):
-        return _has_structs(kind.element)
-    if isinstance(kind, MapType):
-        return _has_structs(kind.key) or _has_structs(kind.value)
-    return isinstance(kind, StructType)
+    return any(isinstance(each, StructType) for each in all_types(kind))
 
 
 def _struct(array: pa.Array, kind: StructType, target: pa.DataType, *, mapped: bool) -> pa.Array:

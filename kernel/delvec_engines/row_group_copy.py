@@ -23,9 +23,8 @@ from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, CorruptTable, DelvecError, MissingDataFile, StorageError
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
-from delvec_kernel.schema.column_mapping import is_mapped
+from delvec_kernel.schema.column_mapping import all_fields, is_mapped
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 from delvec_kernel.statistics.merged_statistics import merged
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.row_runs import row_array
@@ -139,7 +138,7 @@ class CopyPlan:
 
         Raises:
             CorruptTable: with "never": a footer is damaged.
-            MissingDataFile: likewise: a file is not in storage.
+            MissingDataFile: with "never": a file is not in storage.
             StorageError: storage did not answer.
         """
         if self._why_none is not None or len(compaction_bin.files) == 1:
@@ -398,21 +397,9 @@ def _why_not_this_table(scan: Scan) -> str | None:
         return "the table tracks rows, whose ids are written down"
     if any(is_true(scan.configuration, name) for name in _OTHER_FORMATS):
         return "the table is kept readable as Iceberg"
-    if _was_widened(scan.schema):
+    if any(TYPE_CHANGES in field.metadata for field in all_fields(scan.schema)):
         return "types of the table were widened"
     return None
-
-
-def _was_widened(kind: DataType) -> bool:
-    match kind:
-        case StructType(fields):
-            return any(TYPE_CHANGES in item.metadata or _was_widened(item.type) for item in fields)
-        case ArrayType(element):
-            return _was_widened(element)
-        case MapType(key, value):
-            return _was_widened(key) or _was_widened(value)
-        case _:
-            return False
 
 
 def _stored_columns(scan: Scan) -> frozenset[str]:

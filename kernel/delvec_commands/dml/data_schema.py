@@ -15,6 +15,7 @@ from delvec_commands.table_service import request
 from delvec_engines.input_data import to_reader
 from delvec_errors import InvalidSchema, SchemaMismatch
 from delvec_kernel.alter_table.changes import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
+from delvec_kernel.schema.column_mapping import with_fields
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -26,6 +27,7 @@ from delvec_kernel.schema.types import (
     StructType,
     data_type_from_arrow,
     has_void,
+    nullable_type,
     schema_from,
 )
 
@@ -174,20 +176,9 @@ def _check_typed(kind: DataType, path: Sequence[str]) -> None:
 
 def _nullable(kind: DataType) -> DataType:
     """Return the type with NULL allowed everywhere, since later rows may contain NULLs."""
-    match kind:
-        case StructType():
-            return StructType(
-                tuple(
-                    StructField(field.name, _nullable(field.type), metadata=_comment(field))
-                    for field in kind.fields
-                )
-            )
-        case ArrayType():
-            return ArrayType(_nullable(kind.element))
-        case MapType():
-            return MapType(_nullable(kind.key), _nullable(kind.value))
-        case _:
-            return kind
+    return with_fields(
+        nullable_type(kind), lambda field: StructField(field.name, field.type, metadata=_comment(field))
+    )
 
 
 def _comment(field: StructField) -> dict[str, Any]:
@@ -195,19 +186,7 @@ def _comment(field: StructField) -> dict[str, Any]:
 
 
 def _without_comments(kind: DataType) -> DataType:
-    match kind:
-        case StructType():
-            return StructType(
-                tuple(
-                    replace(field, type=_without_comments(field.type), metadata={}) for field in kind.fields
-                )
-            )
-        case ArrayType():
-            return ArrayType(_without_comments(kind.element))
-        case MapType():
-            return MapType(_without_comments(kind.key), _without_comments(kind.value))
-        case _:
-            return kind
+    return with_fields(kind, lambda field: replace(field, metadata={}))
 
 
 def _quoted(name: str) -> str:

@@ -59,12 +59,11 @@ from delvec_engines.row_ids import BASE_ROW_ID, file_default
 from delvec_engines.scan import Scan
 from delvec_errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_mapping import all_fields
 from delvec_kernel.schema.file_types import FileTypeMismatch, naming
 from delvec_kernel.schema.types import (
-    ArrayType,
     DataType,
     DecimalType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -282,29 +281,13 @@ def check_names(table: str, fields: Iterable[StructField]) -> None:
         UnsupportedTable: a name contains a NUL character.
     """
     for item in fields:
-        if any("\0" in name for name in _names(item)):
+        if any("\0" in each.name + each.physical_name for each in (item, *all_fields(item.type))):
             raise UnsupportedTable(
                 f"Column {item.name!r} of table '{table}' has a NUL character in its name or in that of a field, which "
                 "DuckDB does not support; leave the column out, or use Spark.",
                 table=table,
                 column=item.name,
             )
-
-
-def _names(item: StructField) -> Iterator[str]:
-    yield from (item.name, item.physical_name)
-    pending: list[DataType] = [item.type]
-    while pending:
-        match pending.pop():
-            case StructType(fields):
-                for each in fields:
-                    yield from _names(each)
-            case ArrayType(element):
-                pending.append(element)
-            case MapType(key, value):
-                pending += [key, value]
-            case _:
-                pass
 
 
 def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate | None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from delvec_engines.duckdb.lookup import string_literal
 from delvec_engines.internal_names import INTERNAL
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
+from delvec_kernel.schema.types import DataType, StructType, all_types
 from delvec_parquet.variant_footer import HIDDEN, is_shredded
 
 __all__ = ["BINARIES", "INCOMPLETE", "VARIANT_IN_FILE", "copy_name", "looks_shredded", "variant_value"]
@@ -40,14 +40,5 @@ def copy_name(name: str) -> str:
 
 def looks_shredded(kind: DataType) -> bool:
     """Whether a type is or contains a struct that looks like a shredded variant without annotation."""
-    match kind:
-        case StructType(fields):
-            return is_shredded({item.physical_name for item in fields}) or any(
-                looks_shredded(item.type) for item in fields
-            )
-        case ArrayType(element):
-            return looks_shredded(element)
-        case MapType(key, value):
-            return looks_shredded(key) or looks_shredded(value)
-        case _:
-            return False
+    structs = (each.fields for each in all_types(kind) if isinstance(each, StructType))
+    return any(is_shredded({item.physical_name for item in fields}) for fields in structs)

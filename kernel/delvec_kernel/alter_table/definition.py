@@ -23,15 +23,14 @@ from delvec_kernel.constraints.declared import mentioned
 from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.row_tracking import MATERIALIZED
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS, with_fields
 from delvec_kernel.schema.column_paths import logical_path, parse_path, path_text, physical_path
 from delvec_kernel.schema.types import (
     FIELD_ID,
     PHYSICAL_NAME,
-    ArrayType,
     DataType,
-    MapType,
     PrimitiveType,
+    StructField,
     StructType,
     leaves,
 )
@@ -150,24 +149,12 @@ def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
 
 def without_mapping(kind: DataType) -> DataType:
     """Return a type without column mapping ids and physical names."""
-    match kind:
-        case StructType():
-            return StructType(
-                tuple(
-                    replace(
-                        each,
-                        type=without_mapping(each.type),
-                        metadata={key: value for key, value in each.metadata.items() if key not in _MAPPING},
-                    )
-                    for each in kind.fields
-                )
-            )
-        case ArrayType():
-            return replace(kind, element=without_mapping(kind.element))
-        case MapType():
-            return replace(kind, key=without_mapping(kind.key), value=without_mapping(kind.value))
-        case _:
-            return kind
+
+    def strip(field: StructField) -> StructField:
+        metadata = {key: value for key, value in field.metadata.items() if key not in _MAPPING}
+        return replace(field, metadata=metadata)
+
+    return with_fields(kind, strip)
 
 
 def _partition_properties(

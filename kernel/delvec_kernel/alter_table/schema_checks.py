@@ -6,19 +6,20 @@ Tested in `tests/unit/kernel/alter_table/test_columns.py` and
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from delvec_errors import InvalidSchema, UnsupportedWriterFeature
 from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import DEFAULT, constraints_of
 from delvec_kernel.schema.char_varchar import CHARACTERS
+from delvec_kernel.schema.column_mapping import all_fields
 from delvec_kernel.schema.types import (
     ArrayType,
-    DataType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
+    all_types,
     has_geospatial,
     has_variant,
 )
@@ -40,7 +41,7 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
     if not schema.fields:
         raise InvalidSchema("A table needs at least one column.")
     known = computed_columns.check(schema) if computed else frozenset()
-    for field in _fields(schema):
+    for field in all_fields(schema):
         check_column_name(field.name, mapped=mapped)
         for key in field.metadata:
             if (field.name, key) in known:
@@ -53,7 +54,7 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
                     f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
                     column=field.name,
                 )
-    if any(kind == PrimitiveType("void") for kind in _types(schema)):
+    if any(kind == PrimitiveType("void") for kind in all_types(schema)):
         raise InvalidSchema("A column of type void cannot hold values; give it another type.")
     if has_variant(schema):
         raise InvalidSchema("Delvec can read columns of type variant but cannot write them yet; use strings.")
@@ -94,28 +95,6 @@ def _check_lengths(field: StructField) -> None:
         constraints_of(StructType((field,)), {})
     except UnsupportedWriterFeature as error:
         raise InvalidSchema(error.message, column=field.name) from error
-
-
-def _fields(kind: DataType) -> list[StructField]:
-    """Return all fields nested in a type."""
-    if isinstance(kind, StructType):
-        return [inner for field in kind.fields for inner in (field, *_fields(field.type))]
-    if isinstance(kind, ArrayType):
-        return _fields(kind.element)
-    if isinstance(kind, MapType):
-        return _fields(kind.key) + _fields(kind.value)
-    return []
-
-
-def _types(kind: DataType) -> list[Any]:
-    """Return a type and all types nested in it."""
-    if isinstance(kind, StructType):
-        return [kind, *(inner for field in kind.fields for inner in _types(field.type))]
-    if isinstance(kind, ArrayType):
-        return [kind, *_types(kind.element)]
-    if isinstance(kind, MapType):
-        return [kind, *_types(kind.key), *_types(kind.value)]
-    return [kind]
 
 
 _FORBIDDEN: Final = " ,;{}()\n\t="

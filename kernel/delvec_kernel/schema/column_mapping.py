@@ -25,6 +25,7 @@ __all__ = [
     "known_ids",
     "mapped",
     "max_column_id",
+    "with_fields",
     "without_physical_names",
 ]
 
@@ -67,16 +68,16 @@ def all_fields(kind: DataType) -> Iterator[StructField]:
         yield from all_fields(kind.value)
 
 
-def _with_fields(kind: DataType, change: Callable[[StructField], StructField]) -> DataType:
+def with_fields(kind: DataType, change: Callable[[StructField], StructField]) -> DataType:
     """Return a type with ``change`` applied to all fields, in the order of :func:`all_fields`."""
     if isinstance(kind, ArrayType):
-        return replace(kind, element=_with_fields(kind.element, change))
+        return replace(kind, element=with_fields(kind.element, change))
     if isinstance(kind, MapType):
-        return replace(kind, key=_with_fields(kind.key, change), value=_with_fields(kind.value, change))
+        return replace(kind, key=with_fields(kind.key, change), value=with_fields(kind.value, change))
     if not isinstance(kind, StructType):
         return kind
     changed = map(change, kind.fields)
-    return StructType(tuple(replace(field, type=_with_fields(field.type, change)) for field in changed))
+    return StructType(tuple(replace(field, type=with_fields(field.type, change)) for field in changed))
 
 
 def mapped(
@@ -101,10 +102,10 @@ def mapped(
             metadata[PHYSICAL_NAME] = field.name if enabling else new_name()
         return replace(field, metadata=metadata)
 
-    result = _with_fields(schema, assign)
+    result = with_fields(schema, assign)
     if nested or any(NESTED_IDS in field.metadata for field in all_fields(schema)):
         # After all others, as in delta-spark.
-        result = _with_fields(result, lambda field: _with_nested_ids(field, numbers.next))
+        result = with_fields(result, lambda field: _with_nested_ids(field, numbers.next))
     assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct
     return result, numbers.last
 
@@ -182,7 +183,7 @@ def without_physical_names(schema: StructType) -> StructType:
         kept = {key: value for key, value in field.metadata.items() if key != PHYSICAL_NAME}
         return replace(field, metadata=kept)
 
-    result = _with_fields(schema, strip)
+    result = with_fields(schema, strip)
     assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct
     return result
 

@@ -24,6 +24,7 @@ __all__ = [
     "PrimitiveType",
     "StructField",
     "StructType",
+    "all_types",
     "arrow_type",
     "data_type_from_arrow",
     "data_type_from_json",
@@ -32,6 +33,7 @@ __all__ = [
     "has_variant",
     "has_void",
     "leaves",
+    "nullable_type",
     "schema_from",
     "type_name",
 ]
@@ -247,7 +249,8 @@ class StructType:
     def as_nullable(self, *, elements: bool = True) -> "StructType":
         """Return the schema with every column and field nullable, and with ``elements`` those of arrays and maps."""
         fields = (
-            replace(item, type=_as_nullable(item.type, elements), nullable=True) for item in self.fields
+            replace(item, type=nullable_type(item.type, elements=elements), nullable=True)
+            for item in self.fields
         )
         return StructType(tuple(fields))
 
@@ -342,18 +345,16 @@ def _inner_types(kind: "DataType") -> Sequence["DataType"]:
     return [kind.key, kind.value] if isinstance(kind, MapType) else []
 
 
+def all_types(kind: "DataType") -> Iterator["DataType"]:
+    """Yield a type, and the types inside it."""
+    yield kind
+    for inner in _inner_types(kind):
+        yield from all_types(inner)
+
+
 def leaves(kind: "DataType") -> Iterator["DataType"]:
     """Yield the non-nested types in a type."""
-    if isinstance(kind, StructType):
-        for item in kind.fields:
-            yield from leaves(item.type)
-    elif isinstance(kind, ArrayType):
-        yield from leaves(kind.element)
-    elif isinstance(kind, MapType):
-        yield from leaves(kind.key)
-        yield from leaves(kind.value)
-    else:
-        yield kind
+    return (each for each in all_types(kind) if not isinstance(each, StructType | ArrayType | MapType))
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -363,14 +364,19 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return kind.to_arrow()
 
 
-def _as_nullable(kind: DataType, elements: bool) -> DataType:
+def nullable_type(kind: DataType, *, elements: bool = True) -> DataType:
+    """Return a type with every field in it nullable, and with ``elements`` those of arrays and maps."""
     match kind:
         case StructType():
             return kind.as_nullable(elements=elements)
         case ArrayType(element, nullable):
-            return ArrayType(_as_nullable(element, elements), elements or nullable)
+            return ArrayType(nullable_type(element, elements=elements), elements or nullable)
         case MapType(key, value, nullable):
-            return MapType(_as_nullable(key, elements), _as_nullable(value, elements), elements or nullable)
+            return MapType(
+                nullable_type(key, elements=elements),
+                nullable_type(value, elements=elements),
+                elements or nullable,
+            )
         case _:
             return kind
 

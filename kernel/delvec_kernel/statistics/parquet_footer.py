@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_errors import InvalidSchema
+from delvec_kernel.schema.column_mapping import with_fields
 from delvec_kernel.schema.types import (
-    ArrayType,
     DataType,
     DecimalType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
+    nullable_type,
 )
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
@@ -58,15 +58,7 @@ def footer_schema(footer: pq.FileMetaData) -> StructType:
 
 def _nullable(kind: DataType) -> DataType:
     """Return a type with every level nullable, since other files may have nulls where this one has none."""
-    match kind:
-        case StructType():
-            return StructType(tuple(StructField(field.name, _nullable(field.type)) for field in kind.fields))
-        case ArrayType():
-            return ArrayType(_nullable(kind.element))
-        case MapType():
-            return MapType(_nullable(kind.key), _nullable(kind.value))
-        case _:
-            return kind
+    return with_fields(nullable_type(kind), lambda field: StructField(field.name, field.type))
 
 
 def footer_statistics(
