@@ -4,16 +4,15 @@ Tested in `tests/integration/service/api/test_events.py`.
 """
 
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from delvec_contract.shapes import Answer
 
-__all__ = ["EVENT_TYPES", "CloudEvent", "EventType", "EventsResponse"]
+__all__ = ["CloudEvent", "EventType", "EventsResponse"]
 
 EventType: TypeAlias = Literal["delvec.commit", "delvec.conflict", "delvec.maintenance", "delvec.health"]
-EVENT_TYPES: Final = get_args(EventType)
 
 
 class CloudEvent(Answer):

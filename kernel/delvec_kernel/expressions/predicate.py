@@ -4,7 +4,7 @@ A predicate is parsed and checked here, but not executed: the service skips file
 Both must select the same rows, so anything that this parser reads differently from Spark is rejected.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,11 +70,6 @@ class Predicate:
     def folded(self) -> exp.Expr:
         """The expression after constant folding, used for data skipping. Do not modify it."""
         return folded(self.expression)
-
-    def uses_only(self, names: Iterable[str]) -> bool:
-        """Whether all columns are in ``names`` (case-insensitive); true without columns."""
-        allowed = {name.lower() for name in names}
-        return all(column.lower() in allowed for column in self.columns)
 
     def sql(self, rename: Mapping[str, str] | None = None) -> str:
         """Return the predicate in Spark SQL: the original text without comments, with columns in backticks.

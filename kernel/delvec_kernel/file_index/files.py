@@ -18,7 +18,6 @@ __all__ = [
     "DELETION_VECTOR",
     "FILES_SCHEMA",
     "TEXT_MAP",
-    "add_at",
     "add_from_row",
     "batch_from_adds",
     "num_records_from_stats",
@@ -83,11 +82,6 @@ def batch_from_adds(adds: Sequence[AddFile]) -> pa.RecordBatch:
 def table_from_adds(adds: Sequence[AddFile]) -> pa.Table:
     """Return adds as a table of FILES_SCHEMA, in order."""
     return pa.Table.from_batches([batch_from_adds(adds)], FILES_SCHEMA)
-
-
-def add_at(files: pa.Table | pa.RecordBatch, row: int) -> AddFile:
-    """Return one row of a FILES_SCHEMA table as an ``add`` action."""
-    return add_from_row(files.slice(row, 1).to_pylist()[0])
 
 
 def add_from_row(row: dict[str, Any]) -> AddFile:

@@ -42,7 +42,6 @@ class FileWithNewVector:
         rows: all its deleted rows, including earlier ones; empty if ``written``.
         num_records: physical rows.
         written: the deletion vector, if the engine has written exactly these rows.
-        is_new: whether the commit adds the file.
         is_repacked: whether the rows are unchanged, and only move to another deletion vector file.
     """
 
@@ -50,7 +49,6 @@ class FileWithNewVector:
     rows: BitMap64
     num_records: int
     written: Descriptor | None = None
-    is_new: bool = False
     is_repacked: bool = False
 
 
@@ -199,7 +197,7 @@ def _marked_adds(changes: Changes, table: str) -> list[FileWithNewVector]:
                     f"{where} has a deletion vector but no numRecords.", table=table, file=add.path
                 )
             check_rows(rows, total, where, {"table": table, "file": add.path})
-            adds_with_deletes.append(FileWithNewVector(add, rows, total, is_new=True))
+            adds_with_deletes.append(FileWithNewVector(add, rows, total))
     return adds_with_deletes
 
 

@@ -287,7 +287,7 @@ def _files(
             f"Version {version} of table '{table.name}' cannot be cloned: {vacuumed.reason}",
             **error.details | vacuumed.facts,
         ) from error
-    return list(copied.files)
+    return copied
 
 
 def _owner(adds: Sequence[AddFile], path: str) -> str:

@@ -19,7 +19,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uu
 from delvec_storage.copies import copy_file
 from delvec_storage.files import Allowed, delete_file, stat
 
-__all__ = ["CopiedFiles", "copied_files", "remove_copies"]
+__all__ = ["copied_files", "remove_copies"]
 
 _AT_ONCE: Final = 8
 _LONGEST_NAME: Final = 200
@@ -27,19 +27,6 @@ _LISTED: Final = 100
 _OWN: Final = ("_delta_log", "_delvec")
 """Directories of a table in which files are not data files."""
 _LONG_SECONDS: Final = 3600.0
-
-
-@dataclass(frozen=True)
-class CopiedFiles:
-    """The files of the clone.
-
-    Attributes:
-        files: as in its log.
-        num_bytes: the size of the data files.
-    """
-
-    files: Sequence[AddFile]
-    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -51,8 +38,8 @@ class _Copy:
 
 def copied_files(
     adds: Sequence[AddFile], source: str, target: str, *, version: int, allowed: Allowed
-) -> CopiedFiles:
-    """Copy the files of a version; on failure no copies remain.
+) -> list[AddFile]:
+    """Copy the files of a version, and return the copies as in the clone's log; on failure none remain.
 
     Args:
         adds: the files as in the source's log.
@@ -83,7 +70,7 @@ def copied_files(
             vector = replace(vector, storage_type="u", path_or_inline_dv=encode_uuid("", vectors[path]))
         files.append(_file(add, new_path, vector))
     _copy(copies, source, target, version, allowed)
-    return CopiedFiles(files, sum(add.size for add in adds))
+    return files
 
 
 def _file(add: AddFile, new_path: str, vector: Descriptor | None) -> AddFile:

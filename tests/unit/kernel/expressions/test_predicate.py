@@ -295,13 +295,6 @@ def test_spark_gets_the_original_text_with_the_schemas_column_names(schema):
     assert str(predicate) == predicate.text
 
 
-def test_columns_that_are_used(schema):
-    predicate = parse("i = 1 or s = 'x'", schema)
-    assert predicate.uses_only(["S", "i", "d"])
-    assert not predicate.uses_only(["s"])
-    assert parse("1 = 1", schema).uses_only([])
-
-
 @pytest.mark.parametrize(
     ("text", "deterministic"),
     [

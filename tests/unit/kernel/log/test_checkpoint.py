@@ -15,7 +15,7 @@ from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import FILES_SCHEMA, add_at
+from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
 from delvec_kernel.log.checkpoint import read_checkpoint, stats_json
 
 WHERE = LogFile("t", 4, "00000000000000000004.checkpoint.parquet")
@@ -58,7 +58,7 @@ def parquet(rows, add_type=ADD_TYPE, **others):
 def adds(data, where=WHERE):
     batches = list(read_checkpoint(data, where).batches)
     assert all(batch.select(FILES_SCHEMA.names).schema == FILES_SCHEMA for batch in batches)
-    return [add_at(batch, row) for batch in batches for row in range(batch.num_rows)]
+    return [add_from_row(row) for batch in batches for row in batch.to_pylist()]
 
 
 def test_everything_in_a_classic_checkpoint():

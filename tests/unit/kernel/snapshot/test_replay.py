@@ -19,7 +19,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import add_at
+from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
 
@@ -186,7 +186,7 @@ def test_every_field_of_an_add_round_trips():
         default_row_commit_version=8,
         clustering_provider="c",
     )
-    assert add_at(run(commit(0, whole)).live.table, 0) == whole
+    assert add_from_row(run(commit(0, whole)).live.table.to_pylist()[0]) == whole
 
 
 @pytest.mark.parametrize(

@@ -538,7 +538,7 @@ def test_new_files_may_have_deleted_rows():
     outcome = resolved(request, file())
 
     (marked,) = outcome.with_vectors
-    assert (marked.file.path, marked.rows, marked.is_new) == ("b", BitMap64([2, 5]), True)
+    assert (marked.file.path, marked.rows) == ("b", BitMap64([2, 5]))
     info, _, add = build(request, outcome, {"b": NEW}, snapshot(), NOW).actions
     assert add.deletion_vector == NEW
     assert json.loads(add.stats)["tightBounds"] is False
