@@ -39,7 +39,7 @@ def connect(
 
         delvec.connect("http://host:8710", token="...")           # a running service
         delvec.connect("/data/lake")                              # a service in this process, with that warehouse
-        delvec.connect(catalog="https://uc.example.com", token="...")  # likewise, for the tables of a Unity Catalog
+        delvec.connect(catalog="https://uc.example.com", token="...")  # the same, for the tables of a Unity Catalog
 
     Args:
         url: a running service, ``http://host:8710``, by default ``DELVEC_URL``; without one the service runs in this

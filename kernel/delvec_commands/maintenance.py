@@ -40,8 +40,8 @@ class MaintenanceResult:
         state: ``due`` (a dry run would do it), ``not-due``, ``done``, ``failed``, or ``elsewhere``: another replica is
             maintaining the table.
         reason: why, or what went wrong.
-        predicted_gain_bytes: bytes that scans would no longer read, or that would be freed; likewise for files.
-        measured_gain_bytes: the measured gain, only of what was done; likewise for files.
+        predicted_gain_bytes: bytes that scans would no longer read, or that would be freed.
+        measured_gain_bytes: the measured gain, only of what was done.
         cost_bytes: bytes of files that were, or would be, rewritten.
         version: the last version that was committed.
     """

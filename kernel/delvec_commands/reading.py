@@ -183,9 +183,9 @@ class ReadableTable:
 
         Args:
             columns: see :meth:`to_arrow`.
-            predicate: likewise.
-            version: likewise.
-            timestamp: likewise.
+            predicate: see :meth:`to_arrow`.
+            version: see :meth:`to_arrow`.
+            timestamp: see :meth:`to_arrow`.
             filters: as for :meth:`scan`.
             types_mapper: see :meth:`delvec_commands.rows.Rows.to_pandas`.
 
@@ -254,9 +254,9 @@ class ReadableTable:
         Args:
             connection: the DuckDB connection of the relation; by default a new one, in memory.
             columns: see :meth:`to_arrow`.
-            predicate: likewise; with it the rows are read now.
-            version: likewise.
-            timestamp: likewise.
+            predicate: see :meth:`to_arrow`; with it the rows are read now.
+            version: see :meth:`to_arrow`.
+            timestamp: see :meth:`to_arrow`.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.

@@ -119,7 +119,7 @@ class Transaction:
         txn: an application id and its version; if the table has that version or a later one, nothing is done.
         data_change: False if the commit only rearranges rows.
         operation_parameters: for the table's history.
-        user_metadata: likewise.
+        user_metadata: a text for the table's history.
 
     Attributes:
         transaction_id: the idempotency key. Names of new files carry it.

@@ -28,8 +28,12 @@ class CommitConflict(Answer):
     )
     winning_version: int = Field(description="The version that it conflicted with.")
     winning_operation: str = Field(description="The operation of that version, if recorded in its commit.")
-    winning_engine: str | None = Field(description="The program that wrote that version, likewise.")
-    winning_transaction_id: str | None = Field(description="The id of that version's transaction, likewise.")
+    winning_engine: str | None = Field(
+        description="The program that wrote that version, if recorded in its commit."
+    )
+    winning_transaction_id: str | None = Field(
+        description="The id of that version's transaction, if recorded in its commit."
+    )
     winning_principal: str | None = Field(
         description=(
             "Who committed it; absent under the same conditions as `principal`, and if another service or "

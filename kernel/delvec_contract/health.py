@@ -129,7 +129,7 @@ class OverwrittenCommit(Answer):
         description=("The transaction id of the lost commit, or of its group of commits.")
     )
     by_operation: str | None = Field(
-        description="The operation of the commit in its place, if the commit says it; likewise the next two."
+        description="The operation of the commit in its place, if the commit says it, as for the next two fields."
     )
     by_engine: str | None
     by_transaction_id: str | None

@@ -85,7 +85,7 @@ def to_arrow(
         schema: types of columns with Python values: of dictionaries, and of nested values and decimals in a
             pandas DataFrame. Types of other columns are inferred.
         widens: as in :func:`~delvec_engines.python_rows.table_of_rows`.
-        misfits: likewise, of dictionaries.
+        misfits: as there, of dictionaries.
 
     Raises:
         SchemaMismatch: ``data`` is not tabular, a value does not fit its column, or a column that is inferred mixes types

@@ -42,7 +42,7 @@ class ColumnKind:
             values without annotation), or ``other``.
         bits: of an integer, if annotated.
         precision: of a decimal.
-        scale: likewise.
+        scale: of a decimal.
         unit: of a timestamp: ``ms``, ``us`` or ``ns``.
         is_utc: whether a timestamp is an instant.
     """
@@ -125,7 +125,7 @@ class SchemaElement:
         children: number of entries directly below it.
         converted: number of its older annotation, or None.
         scale: of a decimal.
-        precision: likewise.
+        precision: of a decimal.
         field_id: or None.
         logical: its newer annotation, of a column; or None.
         logical_number: the number of its newer annotation, or None.

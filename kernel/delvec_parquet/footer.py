@@ -84,7 +84,7 @@ class RowGroup:
         num_rows: in the row group.
         chunks: of its columns, in order.
         start: of its entry in the footer.
-        end: likewise.
+        end: of its entry in the footer.
         numbers: the integers in the entry that change.
     """
 

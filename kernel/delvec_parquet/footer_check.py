@@ -330,7 +330,7 @@ def _binary(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _after_unknown(data: bytes, at: int, kind: int, number: int) -> int:
-    """Return the position after a field of a newer parquet.thrift, which pyarrow skips likewise."""
+    """Return the position after a field of a newer parquet.thrift, which pyarrow skips, too."""
     if not 0 < number <= _MAX_NUMBER:
         raise ValueError(f"{number} is not the number of a field")
     reader = CompactReader(data, at)

@@ -35,7 +35,7 @@ class PageBounds:
     Attributes:
         only_null: whether all values of a page are null; its bounds mean nothing then.
         minimums: of each page, as in the file; they may be truncated, but are bounds.
-        maximums: likewise.
+        maximums: of each page, as the minimums.
         null_counts: or None.
     """
 

@@ -4,7 +4,7 @@ A variant is a group of two binaries, ``metadata`` and ``value``. If the footer 
 its own type in another encoding, and turns the JSON value ``null`` into NULL. Without the annotation, it would ignore the
 shredded columns (``typed_value``) of a shredded variant. So DuckDB gets a changed footer:
 
-- annotations are replaced by an unknown type, so that the binaries are read unchanged; likewise for geometries and
+- annotations are replaced by an unknown type, so that the binaries are read unchanged; so are those of geometries and
   geographies, which DuckDB would parse, sometimes refuse, and re-encode;
 - a column with a shredded variant is listed again under another name with annotations, so that DuckDB
   reassembles this copy. In the first one, ``metadata`` is renamed to :data:`HIDDEN`, from which the query sees

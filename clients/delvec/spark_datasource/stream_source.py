@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
         Args:
             start: from PySpark 4.2 on.
-            limit: likewise.
+            limit: from PySpark 4.2 on.
         """
         if start is not None:
             everything = limits is not None and isinstance(limit, limits.ReadAllAvailable)

@@ -41,7 +41,7 @@ class TouchedFile:
     Attributes:
         path: as in the log.
         rows: number of its deleted or updated rows; None if neither statistics nor the footer give it.
-        live_rows: number of its live rows before; None likewise.
+        live_rows: number of its live rows before; None if that is unknown.
         means: ``vector`` marks the rows in a deletion vector; ``rewrite`` copies the other rows to a new file;
             ``removal`` removes the file, which has no other rows.
     """

@@ -38,7 +38,7 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
     Raises:
         CorruptTable: a footer is damaged.
         MissingDataFile: a file is missing, and the table maps columns by field id, so that Spark needs the names in each file.
-        StorageError: likewise, if storage did not answer.
+        StorageError: storage did not answer when those were read.
     """
     read: dict[str, FileSchema] = {}
     if not scan.location.startswith("file:") and not is_remote(spark):

@@ -44,7 +44,7 @@ class Alteration:
 
     Attributes:
         metadata: the new metadata, None if unchanged.
-        protocol: likewise.
+        protocol: the new protocol, None if unchanged.
         domains: domain metadata to set.
         operation: as in Delta's history.
         parameters: operationParameters, JSON values.

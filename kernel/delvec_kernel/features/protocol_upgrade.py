@@ -130,7 +130,7 @@ def merged(protocol: Protocol, other: Protocol) -> Protocol:
 
     Args:
         protocol: of a writable table, so that all its features are known.
-        other: likewise.
+        other: of another writable table.
     """
     before = supported(protocol)
     missing = supported(other) - before

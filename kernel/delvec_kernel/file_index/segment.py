@@ -80,7 +80,7 @@ class Summary:
 
     Attributes:
         low: lower bound, or None if unknown. Text has at most 65 characters and no NUL; numbers are finite.
-        high: upper bound, likewise.
+        high: upper bound, or None if unknown.
         nullable: whether there may be a null.
         only_null: whether all values are null.
     """

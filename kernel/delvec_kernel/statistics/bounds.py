@@ -60,7 +60,7 @@ class Bounds:
     Attributes:
         low: lower bound of the non-null values; null where unknown. Types are those of ``literal_bounds``.
             None: unknown for all files.
-        high: upper bound, likewise.
+        high: upper bound of the same values.
         nullable: whether the file may contain a null.
         only_null: whether all values are null.
         exact: whether ``low`` and ``high`` are the least and the greatest value of all physical rows. None: certain for no

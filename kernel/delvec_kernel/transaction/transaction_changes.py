@@ -184,7 +184,7 @@ class Changes:
         table_changes: changes to the table, as requested; ``metadata``, ``protocol`` and ``domains`` are their result.
         replaces_schema: whether all columns are new, so that no existing file may stay.
         metadata: the new metadata, None if unchanged.
-        protocol: likewise.
+        protocol: the new protocol, None if unchanged.
         domains: domain metadata to set or, as tombstones, to remove.
         app_transaction: an application's transaction identifier and version.
         user_name: of the principal, for the history; None if nobody signed in.

@@ -66,7 +66,7 @@ class Step:
 
     @property
     def gain_files(self) -> int:
-        """The reduction in files, likewise."""
+        """What the step gains in files."""
         return max((one["expected-gain-files"] for one in self.findings), default=0)
 
 

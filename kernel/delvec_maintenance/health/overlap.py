@@ -49,8 +49,8 @@ class ColumnOverlap:
         column: by logical name.
         average_depth: the average depth of files with bounds (see :class:`OverlapFile`), within their partition: 1 if
             none overlap. None if no file has bounds.
-        max_depth: the most files that a lookup opens; None likewise.
-        average_overlaps: average number of other files whose range intersects a file's; None likewise.
+        max_depth: the most files that a lookup opens, or None if no file has bounds.
+        average_overlaps: average number of other files whose range intersects a file's, or None.
         num_files: files with bounds.
         unbounded_files: files without bounds, which every lookup opens; included in the depths.
         histogram: files with bounds by depth.
@@ -73,7 +73,7 @@ class Depths:
 
     Attributes:
         depth: 0 for files with only NULLs or without bounds.
-        overlaps: likewise.
+        overlaps: the same.
         bounded: whether both bounds are known.
         unbounded: whether a bound is unknown and the file may have values.
         most: the most files that one lookup opens; 0 if no file has bounds.

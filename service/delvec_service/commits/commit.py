@@ -44,7 +44,7 @@ class Commits:
 
     Attributes:
         log: the latest commits, read once for all callers.
-        vectors: deletion vectors of live files, likewise.
+        vectors: deletion vectors of live files, read once for all callers.
         loop: what creates versions.
         validator: checks transactions against the log.
     """

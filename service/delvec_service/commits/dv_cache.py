@@ -100,8 +100,8 @@ class StoredRows(Mapping[str, BitMap64]):
 
     Raises:
         CorruptDeletionVector: or a subclass, on access: a deletion vector cannot be read.
-        LocationNotAllowed: likewise: a descriptor points outside the table.
-        StorageError: likewise: storage did not answer.
+        LocationNotAllowed: on access: a descriptor points outside the table.
+        StorageError: on access: storage did not answer.
     """
 
     def __init__(

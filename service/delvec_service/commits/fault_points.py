@@ -53,7 +53,7 @@ TRANSACTION_POINTS: Final = frozenset(
         "before-decision",  # everything is staged
         "after-decision",  # the outcome is recorded; nothing is published
         "before-publication",  # of each table that changes
-        "after-publication",  # likewise
+        "after-publication",  # of each table that changes
     }
 )
 """Those of a transaction over several tables, whose versions also pass the points around their creation."""

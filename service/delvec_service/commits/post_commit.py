@@ -37,11 +37,11 @@ class PostCommit:
         loader: knows the properties of the newest version.
         ledger: records the outcome.
         overwrite_watch: notified of every version.
-        log_maintenance: likewise.
-        manifests: likewise; updates the manifests of tables that want them.
+        log_maintenance: notified of every version.
+        manifests: notified of every version; updates the manifests of tables that want them.
         health: counts outcomes.
         events: notified of every version.
-        observer: likewise.
+        observer: notified of every outcome.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class IcebergLag:
     Attributes:
         format_version: 2 or 3.
         metadata_location: the URI of the newest metadata file; None if nothing has been converted yet.
-        delta_version: the version that it shows; likewise None.
+        delta_version: the version that it shows; None if nothing has been converted yet.
         versions: number of Delta versions after it.
         seconds: the age of the oldest of them; 0 if there is none, None if unknown.
     """

@@ -129,7 +129,7 @@ class ManifestFiles:
             spec: of all files in it.
             schema: the table's schema, as in the metadata.
             snapshot_id: of the snapshot that writes it.
-            sequence_number: likewise.
+            sequence_number: of that snapshot.
             name: a unique file name.
         """
         data = write_manifest(

@@ -74,7 +74,7 @@ class PublishedCheck:
     Attributes:
         format_version: 2 or 3.
         metadata_location: the URI of the metadata file; None if none can be read.
-        delta_version: the version that it shows; likewise None.
+        delta_version: the version that it shows; None if none can be read.
         data_files: number of data files in the current snapshot.
         delete_files: number of deletion vectors or position delete files in it, all of which were read.
         findings: in no particular order.

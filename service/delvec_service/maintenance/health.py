@@ -69,7 +69,7 @@ class TableHealth:
         Args:
             overwritten: own commits that other writers replaced.
             counts: outcomes of commits; None for an earlier version.
-            lags: how far Iceberg metadata is behind; likewise None.
+            lags: how far Iceberg metadata is behind; None for an earlier version.
         """
         return _response(self, overwritten, counts, lags)
 

@@ -137,7 +137,7 @@ class _Table:
         lock: guards the rest; never held while storage is asked, so that no version waits for another.
         flights: locks of the earlier versions that are being loaded.
         asked_at: when the check of the log behind ``latest`` began, by the monotonic clock.
-        listed_at: likewise for the last listing.
+        listed_at: when the last listing began, by the same clock.
         old: earlier versions that were requested.
         commits: the last commits of the log that ``latest`` was built from, by version.
         counted: how much of ``nbytes`` the loader's total includes; guarded by the loader's lock.

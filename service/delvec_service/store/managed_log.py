@@ -59,7 +59,7 @@ class ManagedLog(ObjectStore):
     Args:
         coordinator: the table in its catalog.
         location: and the rest: see :class:`ObjectStore`.
-        options: likewise.
+        options: see :class:`ObjectStore`.
     """
 
     is_local = False  # a version appears as a whole, and may appear after its writer gave up

@@ -386,7 +386,7 @@ class HealthSampleRow(Base):
 
     Attributes:
         metadata_id: of the table at the time: a different one means another table, created in its place.
-        gain_bytes: of the recommendation with the largest gain; likewise ``cost_bytes``.
+        gain_bytes: of the recommendation with the largest gain, as is ``cost_bytes``.
         actions: the recommended actions, separated by commas.
     """
 

@@ -52,7 +52,7 @@ class Overwritten:
 
     Attributes:
         key: of the replaced commit.
-        by_operation: of the commit in its place, if it says; likewise ``by_engine`` and ``by_key``.
+        by_operation: of the commit in its place, if it says, as are ``by_engine`` and ``by_key``.
         newest_version: of the table when this was detected.
     """
 

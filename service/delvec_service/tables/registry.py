@@ -91,7 +91,7 @@ class Tables:
 
     Attributes:
         dropped: the same.
-        roots: likewise.
+        roots: the same.
         places: decides who may use which location.
     """
 
