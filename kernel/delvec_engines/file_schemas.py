@@ -13,20 +13,8 @@ from cachetools import LRUCache
 
 from delvec_engines.data_file import DataFile, reading
 from delvec_engines.scan import Scan
-from delvec_errors import (
-    CorruptTable,
-    DelvecError,
-    MissingDataFile,
-    StorageError,
-    UnsupportedTable,
-)
-from delvec_kernel.schema.file_types import (
-    FileTypeMismatch,
-    Naming,
-    UnsupportedFileType,
-    check_file,
-    naming,
-)
+from delvec_errors import CorruptTable, DelvecError, MissingDataFile, StorageError, UnsupportedTable
+from delvec_kernel.schema.file_types import FileTypeMismatch, Naming, UnsupportedFileType, check_file, naming
 from delvec_kernel.schema.types import StructField
 from delvec_parquet.file_schema import FileSchema, schema_of_footer
 from delvec_parquet.parquet_file import TRAILER_BYTES

@@ -19,13 +19,7 @@ from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import PrimitiveType, StructField, arrow_type
-from delvec_kernel.statistics.file_statistics import (
-    Number,
-    StatisticsCollector,
-    dump,
-    indexed_columns,
-    load,
-)
+from delvec_kernel.statistics.file_statistics import Number, StatisticsCollector, dump, indexed_columns, load
 
 __all__ = ["live_statistics"]
 

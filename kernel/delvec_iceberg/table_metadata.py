@@ -15,14 +15,7 @@ from typing import Any, Final
 
 from delvec_errors import CorruptIcebergMetadata, IcebergUnsupported
 from delvec_iceberg.partitions import FIRST_FIELD_ID, PartitionSpec
-from delvec_iceberg.schema import (
-    V3,
-    IcebergSchema,
-    field_ids,
-    field_types,
-    merged_name_mapping,
-    promotes,
-)
+from delvec_iceberg.schema import V3, IcebergSchema, field_ids, field_types, merged_name_mapping, promotes
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import is_mapped
 

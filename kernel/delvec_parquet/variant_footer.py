@@ -28,16 +28,7 @@ from typing import Final
 
 from delvec_errors import CorruptTable
 from delvec_parquet.parquet_file import MAX_FOOTER_BYTES, TRAILER_BYTES, footer_size
-from delvec_parquet.thrift import (
-    BINARY,
-    INTEGERS,
-    LISTS,
-    STRUCT,
-    CompactReader,
-    list_header,
-    varint,
-    zigzag,
-)
+from delvec_parquet.thrift import BINARY, INTEGERS, LISTS, STRUCT, CompactReader, list_header, varint, zigzag
 
 __all__ = ["HIDDEN", "SLACK", "End", "copy_id", "is_shredded", "seen_end"]
 

@@ -26,13 +26,7 @@ from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
 from delvec_commands.transaction import Metrics
 from delvec_engines.spark.manifest import hadoop_path
-from delvec_errors import (
-    BadRequest,
-    InvalidTableChange,
-    NotADeltaTable,
-    TableNotFound,
-    UnsupportedOperation,
-)
+from delvec_errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound, UnsupportedOperation
 from delvec_kernel import locations
 
 __all__ = ["DeltaTable"]

@@ -45,9 +45,7 @@ from delvec_maintenance.compaction import (
     target_file_size,
     within,
 )
-from delvec_maintenance.compaction import (
-    reasons as compaction_reasons,
-)
+from delvec_maintenance.compaction import reasons as compaction_reasons
 from delvec_maintenance.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 from delvec_maintenance.zcubes import reasons as sorting_reasons
 from delvec_parquet.row_group_copy import SourceFile

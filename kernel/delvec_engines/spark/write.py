@@ -37,14 +37,7 @@ from delvec_engines.spark.row_expressions import TaskChecks
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.scan import ROW, ScanFrames, spark_schema
 from delvec_engines.spark.session import is_remote
-from delvec_errors import (
-    CorruptTable,
-    DelvecError,
-    InvalidSchema,
-    SchemaMismatch,
-    StorageError,
-    from_wire,
-)
+from delvec_errors import CorruptTable, DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import schema_from

@@ -23,12 +23,7 @@ from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import PrimitiveType, StructType, leaves
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import (
-    ICEBERG_FORMAT_VERSIONS,
-    PROPERTIES,
-    SYMLINK_MANIFESTS,
-    is_true,
-)
+from delvec_kernel.table_properties import ICEBERG_FORMAT_VERSIONS, PROPERTIES, SYMLINK_MANIFESTS, is_true
 
 __all__ = ["Recorded", "Requirement", "TableState", "TableUpdate", "files_by_row_ids"]
 

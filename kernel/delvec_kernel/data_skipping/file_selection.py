@@ -16,12 +16,7 @@ from delvec_errors import CorruptLog
 from delvec_kernel.data_skipping.generated_columns import Implied, implied_bounds, intersected
 from delvec_kernel.data_skipping.truth import columns_of, truth_of
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.file_index.column_bounds import (
-    KnownColumn,
-    bounds_at,
-    known_columns,
-    segment_bounds,
-)
+from delvec_kernel.file_index.column_bounds import KnownColumn, bounds_at, known_columns, segment_bounds
 from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment
 from delvec_kernel.file_index.segment import Chosen, load_parts, rows_of
 from delvec_kernel.file_index.segment_parts import KEYS, PARTITIONS

@@ -14,15 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_iceberg.manifests import (
-    ADDED,
-    DATA,
-    DELETED,
-    DELETES,
-    EXISTING,
-    ManifestEntry,
-    ManifestFile,
-)
+from delvec_iceberg.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, ManifestEntry, ManifestFile
 from delvec_iceberg.position_deletes import FILE_PATH_ID
 from delvec_iceberg.schema import V3
 from delvec_maintenance.checks.findings import Finding, Severity

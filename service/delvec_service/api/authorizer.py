@@ -16,13 +16,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from delvec_errors import (
-    DeadlineExceeded,
-    DelvecError,
-    PermissionDenied,
-    ServiceUnavailable,
-    Unauthorized,
-)
+from delvec_errors import DeadlineExceeded, DelvecError, PermissionDenied, ServiceUnavailable, Unauthorized
 from delvec_service.auth.access import Access
 from delvec_service.auth.directory import Directory
 from delvec_service.auth.principals import Principal

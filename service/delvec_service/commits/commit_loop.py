@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from delvec_errors import (
-    ConcurrentWrite,
-    DelvecError,
-)
+from delvec_errors import ConcurrentWrite, DelvecError
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.commit_file import serialize_commit

@@ -10,12 +10,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from delvec_contract.commits import CommitRequest, RewrittenFile, RowDelete
-from delvec_errors import (
-    CorruptDeletionVector,
-    InvalidBitmap,
-    InvalidCommit,
-    InvalidDeletionVector,
-)
+from delvec_errors import CorruptDeletionVector, InvalidBitmap, InvalidCommit, InvalidDeletionVector
 from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.transaction import commit_rules as rules

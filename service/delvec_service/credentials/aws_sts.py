@@ -14,12 +14,7 @@ import threading
 from typing import Any, Final
 from urllib.parse import unquote
 
-from delvec_errors import (
-    BadRequest,
-    CredentialVendingUnsupported,
-    StorageDenied,
-    StorageError,
-)
+from delvec_errors import BadRequest, CredentialVendingUnsupported, StorageDenied, StorageError
 from delvec_service.credentials.vending import Use, VendedCredentials
 
 __all__ = ["AwsSts", "session_policy"]

@@ -14,12 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_errors import (
-    CorruptDeletionVector,
-    CorruptIcebergMetadata,
-    LocationNotAllowed,
-    UnusableFile,
-)
+from delvec_errors import CorruptDeletionVector, CorruptIcebergMetadata, LocationNotAllowed, UnusableFile
 from delvec_iceberg.position_deletes import read_position_deletes
 from delvec_iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_footer
 from delvec_iceberg.schema import V3

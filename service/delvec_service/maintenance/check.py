@@ -9,13 +9,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from delvec_errors import (
-    CorruptDeletionVector,
-    CorruptTable,
-    NotFound,
-    ServiceUnavailable,
-    UnsupportedTable,
-)
+from delvec_errors import CorruptDeletionVector, CorruptTable, NotFound, ServiceUnavailable, UnsupportedTable
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.log.log_segment import commit_name

@@ -20,12 +20,7 @@ from delvec_maintenance.compaction import MAX_DELETED_RATIO
 from delvec_maintenance.health.overlap import ColumnOverlap
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_service.iceberg.lag import IcebergLag
-from delvec_service.maintenance.health_report import (
-    DEFAULT_VECTOR_FILE_SIZE,
-    Finding,
-    HealthReport,
-    examine,
-)
+from delvec_service.maintenance.health_report import DEFAULT_VECTOR_FILE_SIZE, Finding, HealthReport, examine
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.health_samples import CommitCounts

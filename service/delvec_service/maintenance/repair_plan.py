@@ -30,12 +30,7 @@ from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction.transaction_changes import FileRepair
 from delvec_kernel.transaction.winning_commit import live_rows, num_records
 from delvec_maintenance.checks.findings import Finding
-from delvec_maintenance.checks.stray_files import (
-    MissedRemove,
-    StrayFiles,
-    SupersededFile,
-    vector_text,
-)
+from delvec_maintenance.checks.stray_files import MissedRemove, StrayFiles, SupersededFile, vector_text
 from delvec_service.maintenance.check import checked_log, state_findings
 from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import LogCheck

@@ -18,13 +18,7 @@ import pyarrow.compute as pc
 from delvec_errors import DelvecError
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.symlink_manifest import (
-    MANIFESTS,
-    Manifest,
-    are_kept_fresh,
-    directories,
-    manifests,
-)
+from delvec_kernel.symlink_manifest import MANIFESTS, Manifest, are_kept_fresh, directories, manifests
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable

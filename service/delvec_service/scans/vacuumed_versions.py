@@ -14,12 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from delvec_errors import (
-    CorruptTable,
-    DeletionVectorNotFound,
-    DelvecError,
-    MissingDataFile,
-)
+from delvec_errors import CorruptTable, DeletionVectorNotFound, DelvecError, MissingDataFile
 from delvec_kernel.actions.actions import Action, CommitInfo, RemoveFile
 from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor

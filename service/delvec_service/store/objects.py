@@ -19,14 +19,7 @@ from delvec_service.store.commit_coordinator import Maintenance
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 from delvec_storage import files as storage
 from delvec_storage import local_files as _local_files
-from delvec_storage.files import (
-    Allowed,
-    FileLocation,
-    StagedFile,
-    content_tag,
-    milliseconds,
-    storage_errors,
-)
+from delvec_storage.files import Allowed, FileLocation, StagedFile, content_tag, milliseconds, storage_errors
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 

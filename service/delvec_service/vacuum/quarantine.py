@@ -24,13 +24,7 @@ from delvec_kernel.transaction import row_maps
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 from delvec_storage.moves import move_files
-from delvec_storage.trees import (
-    LISTED,
-    Deletion,
-    TreeListing,
-    delete_files,
-    remove_empty_directories,
-)
+from delvec_storage.trees import LISTED, Deletion, TreeListing, delete_files, remove_empty_directories
 
 __all__ = ["EmptiedQuarantine", "NewQuarantine", "purge_quarantine", "quarantines", "undo_quarantine"]
 
