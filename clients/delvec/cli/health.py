@@ -229,7 +229,11 @@ def _print_overlap(column: Mapping[str, Any]) -> None:
     )
     print(f"\nA lookup by {column['column']} {opened}; {_of(unbounded, 'file')} without bounds.")
     for file in column["files"]:
-        print(printable(f"  {file['path']}: {file['depth']:g} files, {size_of(file['size-in-bytes'])}"))
+        print(
+            printable(
+                f"  {file['path']}: {file['depth']:g} file{'' if file['depth'] == 1 else 's'}, {size_of(file['size-in-bytes'])}"
+            )
+        )
 
 
 def _measured(name: str, value: float | None) -> str:
