@@ -177,7 +177,7 @@ class _Checkpoint:
         health = table.health()
         commits = health["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
-        since = "and no checkpoint yet" if commits > health["version"] else "since the newest checkpoint"
+        since = "without a checkpoint" if commits > health["version"] else "since the newest checkpoint"
         reason = f"{counted(commits, 'commit')} {since}, {config.min_commits:,} required"
         return Decision(is_due, reason, gain_files=commits if is_due else None)
 

@@ -50,7 +50,7 @@ def test_a_dry_run_says_what_would_be_done_and_why(lake, dirty):
     }
     reasons = {one.policy: one.reason for one in found}
     assert reasons["compact"].startswith("13 files become 1")
-    assert "commits and no checkpoint yet, 1,000 required" in reasons["checkpoint"]
+    assert "commits without a checkpoint, 1,000 required" in reasons["checkpoint"]
     assert dirty.version() == before
     assert lake.maintenance.runs() == []
 
