@@ -38,7 +38,6 @@ __all__ = [
     "Policy",
     "PolicyContent",
     "PolicyRequest",
-    "PolicyType",
     "RunState",
     "TaskReport",
     "TaskState",

@@ -25,7 +25,6 @@ __all__ = [
     "is_path",
     "newest_version",
     "parse_error",
-    "place",
 ]
 
 NOT_A_PATH: Final = "write a table's name without quotes or in backticks; a string in quotes is a table's path, and must contain /."

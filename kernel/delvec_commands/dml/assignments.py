@@ -17,7 +17,7 @@ from delvec_kernel.expressions.predicate_checks import names_hint, near_names
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
 
-__all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
+__all__ = ["IDENTITY", "Relations", "inserted", "updated"]
 
 """Metadata key of a column with the SQL of its default."""
 IDENTITY: Final = "delta.identity.start"

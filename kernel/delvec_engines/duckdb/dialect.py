@@ -113,7 +113,7 @@ def _filter(write: Callable[[exp.Expr], str], root: exp.Expr, schema: StructType
 
 
 class _Writer(Operands):
-    """One translation. Recursion is as deep as the expression, which ``predicate.MAX_DEPTH`` bounds."""
+    """One translation. Recursion is as deep as the expression, which ``predicate_checks.MAX_DEPTH`` bounds."""
 
     def __init__(
         self, schema: StructType, rename: Mapping[str, str], text: str, relations: Collection[str]

@@ -17,9 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from delvec_errors import BadRequest, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.constant_folding import folded
 from delvec_kernel.expressions.predicate_checks import (
-    MAX_DEPTH,
     MAX_LENGTH,
-    MAX_NESTING,
     check_boolean,
     check_characters,
     check_depth,
@@ -39,7 +37,7 @@ from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_func
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "limited_nesting", "parse"]
+__all__ = ["MAX_LENGTH", "Predicate", "Resolve", "limited_nesting", "parse"]
 
 
 Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]

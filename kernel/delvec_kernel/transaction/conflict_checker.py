@@ -25,7 +25,6 @@ __all__ = [
     "RepairedFiles",
     "RestoredFiles",
     "RowsRead",
-    "Vectors",
     "WinningCommit",
     "check",
 ]
