@@ -7,8 +7,8 @@ Tested in `tests/integration/spark/test_spark_scan.py` and
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -77,8 +77,7 @@ _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
 
-@contextmanager
-def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
+def of_scan(scan: Scan, predicate: Predicate | None = None) -> AbstractContextManager[None]:
     """Translate errors of reading a scan's files into errors that name table, version and file.
 
     Raises:
@@ -88,22 +87,10 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
         UnsupportedTable: with the session's settings, Spark ignored the manifest.
         EngineUnavailable: Spark cannot read from that storage.
     """
-    try:
-        yield
-    except DelvecError as error:
-        _use_path_in_log(error, scan)
-        raise
-    except Exception as error:
-        if not _is_sparks(error):
-            raise
-        known = _of_task(str(error), scan) or _translated(str(error), scan, predicate)
-        if known is None:
-            raise
-        raise known from error
+    return _translating(scan, lambda text: _translated(text, scan, predicate))
 
 
-@contextmanager
-def of_change(scan: Scan) -> Iterator[None]:
+def of_change(scan: Scan) -> AbstractContextManager[None]:
     """Translate errors of a pass of an UPDATE or a MERGE.
 
     Raises:
@@ -112,6 +99,11 @@ def of_change(scan: Scan) -> Iterator[None]:
         EngineUnavailable: Spark lost the rows of the source.
         CorruptTable: and others, as :func:`of_scan`.
     """
+    return _translating(scan, lambda text: _translated(text, scan, None) or _of_value(text, scan))
+
+
+@contextmanager
+def _translating(scan: Scan, translated: Callable[[str], DelvecError | None]) -> Iterator[None]:
     try:
         yield
     except DelvecError as error:
@@ -120,11 +112,10 @@ def of_change(scan: Scan) -> Iterator[None]:
     except Exception as error:
         if not _is_sparks(error):
             raise
-        text = str(error)
-        known = _of_task(text, scan) or _translated(text, scan, None) or _of_value(text, scan)
-        if known is None:
+        typed_error = _of_task(str(error), scan) or translated(str(error))
+        if typed_error is None:
             raise
-        raise known from error
+        raise typed_error from error
 
 
 @contextmanager
