@@ -50,7 +50,7 @@ class CommitRoute(Route):
     large = True
 
     @staticmethod
-    def late(seconds: float) -> DelvecError:
+    def timeout_error(seconds: float) -> DelvecError:
         """Return the error for a commit that takes too long."""
         return CommitOutcomeUnknown(
             f"The commit took longer than {seconds:g} seconds and may still succeed. Send it again with the same "

@@ -91,50 +91,53 @@ class Lane:
         return self._threads
 
     async def run(
-        self, work: Callable[[], Awaitable[_Result]], late: Callable[[float], DelvecError], whose: str = ""
+        self,
+        work: Callable[[], Awaitable[_Result]],
+        timeout_error: Callable[[float], DelvecError],
+        principal: str = "",
     ) -> _Result:
         """Do ``work`` when it is its turn. If it times out it keeps running, and its result is dropped.
 
         Args:
             work: what the request does.
-            late: makes the error for a timeout, from the seconds allowed.
-            whose: the principal that sent it.
+            timeout_error: makes the error for a timeout, from the seconds allowed.
+            principal: the principal that sent it.
 
         Raises:
             ServiceUnavailable: too many are waiting, or it waited too long; nothing was done.
-            DelvecError: ``late``.
+            DelvecError: that error.
         """
-        await self._enter(whose)
+        await self._enter(principal)
         token = _LANE.set(self)
         try:
             task = asyncio.ensure_future(work())
         finally:
             _LANE.reset(token)
-        place = _Slot()
-        task.add_done_callback(lambda done: self._done(done, place))
+        slot = _Slot()
+        task.add_done_callback(lambda ended: self._done(ended, slot))
         finished, _ = await asyncio.wait((task,), timeout=self.seconds or None)
         if finished:
             return task.result()
-        place.late = True
+        slot.timed_out = True
         self._observer.turned_away(self.kind, "late")
         logger.warning("request is late", kind=self.kind, seconds=self.seconds, late=self._late + 1)
         if self._late < self.at_once * _LATE:
-            place.counted = True
+            slot.counted = True
             self._late += 1
             self._leave()
-        raise late(self.seconds)
+        raise timeout_error(self.seconds)
 
-    async def _enter(self, whose: str) -> None:
+    async def _enter(self, principal: str) -> None:
         if self._running < self.at_once:
             self._running += 1
             return
         if self.queued:
             if self._before is not None and self._before.waiting:
                 raise self._busy("shed")
-            if self.waiting >= self.queued and not self._make_room(whose):
+            if self.waiting >= self.queued and not self._make_room(principal):
                 raise self._busy()
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(whose, deque()).append(turn)
+        self._waiting.setdefault(principal, deque()).append(turn)
         try:
             # Unlike wait_for, which from Python 3.12 on times out even if the turn comes in the same moment: its slot
             # would never be free again.
@@ -147,12 +150,12 @@ class Lane:
                 self._leave()  # its turn came, but the request is gone
             raise
         finally:
-            self._wait_no_more(whose, turn)
+            self._wait_no_more(principal, turn)
 
-    def _make_room(self, whose: str) -> bool:
+    def _make_room(self, principal: str) -> bool:
         """Reject the last request of the principal with the most, if it has more than this principal would have."""
         greediest = max(self._waiting, key=lambda name: len(self._waiting[name]))
-        if len(self._waiting[greediest]) <= len(self._waiting.get(whose, ())) + 1:
+        if len(self._waiting[greediest]) <= len(self._waiting.get(principal, ())) + 1:
             return False
         turn = self._waiting[greediest][-1]
         self._wait_no_more(greediest, turn)
@@ -160,32 +163,32 @@ class Lane:
             turn.set_exception(self._busy())
         return True
 
-    def _wait_no_more(self, whose: str, turn: "asyncio.Future[None]") -> None:
-        own = self._waiting.get(whose)
+    def _wait_no_more(self, principal: str, turn: "asyncio.Future[None]") -> None:
+        own = self._waiting.get(principal)
         if own is not None and turn in own:
             own.remove(turn)
             if not own:
-                del self._waiting[whose]
+                del self._waiting[principal]
 
     def _leave(self) -> None:
         """Pass the slot to the next principal's first request, or free it."""
         while self._waiting:
-            whose, own = next(iter(self._waiting.items()))
+            principal, own = next(iter(self._waiting.items()))
             turn = own.popleft()
-            del self._waiting[whose]
+            del self._waiting[principal]
             if own:
-                self._waiting[whose] = own  # to the back of the queue
+                self._waiting[principal] = own  # to the back of the queue
             if not turn.done():
                 turn.set_result(None)
                 return
         self._running -= 1
 
-    def _done(self, task: "asyncio.Future[Any]", place: "_Slot") -> None:
-        if place.counted:
+    def _done(self, task: "asyncio.Future[Any]", slot: "_Slot") -> None:
+        if slot.counted:
             self._late -= 1
         else:
             self._leave()
-        if place.late and not task.cancelled() and (error := task.exception()) is not None:
+        if slot.timed_out and not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("late request failed", kind=self.kind, reason=str(error)[:300])
 
     def _busy(self, reason: Literal["busy", "shed"] = "busy") -> ServiceUnavailable:
@@ -205,7 +208,7 @@ class Lane:
 class _Slot:
     """A request's slot: whether it was released early because the request timed out."""
 
-    late: bool = False
+    timed_out: bool = False
     counted: bool = False
 
 

@@ -73,9 +73,9 @@ class Route(APIRoute):
                     required=required,
                 )
             access: Access | None = raw_request.scope.get(ACCESS)
-            whose = "" if access is None else access.name
+            principal = "" if access is None else access.name
             lanes: Lanes = raw_request.app.state.lanes
-            return await lanes.of(self.kind).run(lambda: handle(request), self.late, whose)
+            return await lanes.of(self.kind).run(lambda: handle(request), self.timeout_error, principal)
 
         return run
 
@@ -84,7 +84,7 @@ class Route(APIRoute):
         return super().get_route_handler()
 
     @staticmethod
-    def late(seconds: float) -> DelvecError:
+    def timeout_error(seconds: float) -> DelvecError:
         """Return the error for a request that takes too long."""
         return DeadlineExceeded(
             f"The request took longer than {seconds:g} seconds: storage or the database is slow or does not answer. "

@@ -53,7 +53,7 @@ _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.
 
 class _TransactionRoute(CommitRoute):
     @staticmethod
-    def late(seconds: float) -> DelvecError:
+    def timeout_error(seconds: float) -> DelvecError:
         return CommitOutcomeUnknown(
             f"The transaction took longer than {seconds:g} seconds and may still succeed. Send it again with the same key, or "
             "look up its outcome with GET /v1/transactions/{id}.",

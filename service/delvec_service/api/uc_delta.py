@@ -92,7 +92,7 @@ class _CommitRoute(LenientRoute):
     kind = "commits"
 
     @staticmethod
-    def late(seconds: float) -> DelvecError:
+    def timeout_error(seconds: float) -> DelvecError:
         return CommitOutcomeUnknown(
             f"The commit took longer than {seconds:g} seconds and may still succeed. Send the same request again.",
             seconds=seconds,

@@ -94,7 +94,7 @@ class GroupCommit(Generic[_Member]):
         self._max_bytes = max_bytes
         self._patience = patience
         self._lock = threading.Lock()
-        self._lines: dict[str, _CommitQueue[_Member]] = {}
+        self._queues: dict[str, _CommitQueue[_Member]] = {}
 
     def submit(self, table: OpenTable, member: _Member) -> None:
         """Return once ``member`` has been run, on this thread or on another.
@@ -102,14 +102,14 @@ class GroupCommit(Generic[_Member]):
         Raises:
             Exception: what ``run`` raised, which is raised for all the members of the call.
         """
-        ticket = _QueuedCommit(member)
-        line = self._enter(table.location, ticket)
-        while not (group := self._turn(line, ticket, table)):
-            if ticket.done:
-                if ticket.error is not None:
-                    raise ticket.error
+        queued = _QueuedCommit(member)
+        queue = self._enter(table.location, queued)
+        while not (group := self._turn(queue, queued, table)):
+            if queued.done:
+                if queued.error is not None:
+                    raise queued.error
                 return
-            ticket.called.wait(self._patience)
+            queued.called.wait(self._patience)
         error: BaseException | None = InternalError("The thread that was committing this group was stopped.")
         try:
             self._run(table, [one.member for one in group])
@@ -118,37 +118,37 @@ class GroupCommit(Generic[_Member]):
             error = failure
             raise
         finally:
-            self._leave(table.location, line, group, error)
+            self._leave(table.location, queue, group, error)
 
-    def _enter(self, location: str, ticket: _QueuedCommit[_Member]) -> _CommitQueue[_Member]:
+    def _enter(self, location: str, queued: _QueuedCommit[_Member]) -> _CommitQueue[_Member]:
         with self._lock:
-            line = self._lines.setdefault(location, _CommitQueue())
-            with line.lock:
-                line.waiting.append(ticket)
-            return line
+            queue = self._queues.setdefault(location, _CommitQueue())
+            with queue.lock:
+                queue.waiting.append(queued)
+            return queue
 
     def _turn(
-        self, line: _CommitQueue[_Member], ticket: _QueuedCommit[_Member], table: OpenTable
+        self, queue: _CommitQueue[_Member], queued: _QueuedCommit[_Member], table: OpenTable
     ) -> list[_QueuedCommit[_Member]]:
-        """Return the group that ``ticket`` is to run, itself first; empty if it is not its turn."""
-        with line.lock:
-            ticket.called.clear()
+        """Return the group that ``queued`` is to run, itself first; empty if it is not its turn."""
+        with queue.lock:
+            queued.called.clear()
             now = time.monotonic()
-            if not line.waiting or line.waiting[0] is not ticket or line.busy(now - self._patience):
+            if not queue.waiting or queue.waiting[0] is not queued or queue.busy(now - self._patience):
                 return []
-            group = self._gather(line, table)
-            line.running[ticket] = now
+            group = self._gather(queue, table)
+            queue.running[queued] = now
             return group
 
-    def _gather(self, line: _CommitQueue[_Member], table: OpenTable) -> list[_QueuedCommit[_Member]]:
+    def _gather(self, queue: _CommitQueue[_Member], table: OpenTable) -> list[_QueuedCommit[_Member]]:
         """Take the first commit from a queue, and those behind it that may share a version with it."""
-        first = line.waiting.popleft()
+        first = queue.waiting.popleft()
         group, left = [first], deque[_QueuedCommit[_Member]]()
-        if line.waiting:
+        if queue.waiting:
             together = Group(first.member.changes, self._configuration(table))
             size = request_size(first.member.changes)
-            while line.waiting and len(group) < self._max_members:
-                other = line.waiting.popleft()
+            while queue.waiting and len(group) < self._max_members:
+                other = queue.waiting.popleft()
                 size += request_size(other.member.changes)
                 if size > self._max_bytes:
                     # Commits behind it must not overtake it, or it could starve.
@@ -159,22 +159,22 @@ class GroupCommit(Generic[_Member]):
                 else:
                     left.append(other)
                     size -= request_size(other.member.changes)
-        line.waiting.extendleft(reversed(left))
+        queue.waiting.extendleft(reversed(left))
         return group
 
     def _leave(
         self,
         location: str,
-        line: _CommitQueue[_Member],
+        queue: _CommitQueue[_Member],
         group: Sequence[_QueuedCommit[_Member]],
         error: BaseException | None,
     ) -> None:
-        with self._lock, line.lock:
-            del line.running[group[0]]
+        with self._lock, queue.lock:
+            del queue.running[group[0]]
             for one in group:
                 one.done, one.error = True, error
                 one.called.set()
-            if line.waiting:
-                line.waiting[0].called.set()
-            elif not line.running:
-                del self._lines[location]
+            if queue.waiting:
+                queue.waiting[0].called.set()
+            elif not queue.running:
+                del self._queues[location]

@@ -33,7 +33,7 @@ class Line:
         self.groups._patience = LONG  # no timeouts on a slow machine
 
     def length(self):
-        line = self.groups._lines.get(f"file://{self.table.folder}")
+        line = self.groups._queues.get(f"file://{self.table.folder}")
         return 0 if line is None else len(line.waiting)
 
     def together(self, *requests, after_first=lambda: None, meanwhile=lambda: None):

@@ -78,7 +78,7 @@ class Line:
         return future
 
     def _waiting(self, table):
-        line = self.commits._lines.get(table.location)
+        line = self.commits._queues.get(table.location)
         return (0, 0) if line is None else (len(line.waiting), len(line.running))
 
 
@@ -93,7 +93,7 @@ def test_a_commit_that_nobody_is_ahead_of_runs_at_once_and_alone(runs):
     for key in "abc":
         line.add(member(key)).result(LONG)
     assert runs.groups == [["a"], ["b"], ["c"]]
-    assert line.commits._lines == {}
+    assert line.commits._queues == {}
 
 
 def test_those_that_wait_share_the_next_version(runs):
@@ -156,7 +156,7 @@ def test_a_failure_is_that_of_its_group_only(runs):
         with pytest.raises(RuntimeError, match="broken"):
             futures[key].result(LONG)
     later.result(LONG)
-    assert line.commits._lines == {}
+    assert line.commits._queues == {}
 
 
 def test_those_who_wait_are_told_when_the_thread_that_works_for_them_is_stopped(runs):
@@ -215,4 +215,4 @@ def test_many_threads_each_get_their_own_answer():
             future.result(LONG)
     assert sum(done) == 16 * 50
     assert max(done) <= 7
-    assert commits._lines == {}
+    assert commits._queues == {}
