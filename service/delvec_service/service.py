@@ -53,7 +53,7 @@ from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
 from delvec_service.tables.namespace_roots import NamespaceRoots
-from delvec_service.tables.places import Unattended
+from delvec_service.tables.places import UnattendedService
 from delvec_service.tables.registry import Tables
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
@@ -194,7 +194,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         iceberg_conversions,
         ExternalCatalogs(settings.iceberg_catalogs),
         places=tables.places,
-        unattended=Unattended(lambda: settings.authentication == "off" or not directory.is_required),
+        unattended=UnattendedService(lambda: settings.authentication == "off" or not directory.is_required),
     )
     log_maintenance = LogMaintenance(
         loader,

@@ -44,7 +44,7 @@ def convert_to_iceberg(
         format_version=request.format_version,
         squash=request.squash,
         catalog=request.catalog,
-        holder=access,
+        requester=access,
     )
     return IcebergResponse(
         table=table.name,

@@ -40,7 +40,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.places import EVERYBODY, Holder
+from delvec_service.tables.places import UNRESTRICTED, Requester
 from delvec_service.tables.registry import ENGINE_INFO, Tables
 from delvec_storage.roots import Roots
 
@@ -85,7 +85,7 @@ def clone(
     clones: CloneStore,
     request: CloneRequest,
     transaction_id: str,
-    holder: Holder = EVERYBODY,
+    requester: Requester = UNRESTRICTED,
 ) -> CloneResult:
     """Clone a table once, no matter how often the request is sent.
 
@@ -97,7 +97,7 @@ def clone(
         clones: records shallow clones.
         request: the version, and the target.
         transaction_id: of the clone's commit.
-        holder: who asks.
+        requester: who asks.
 
     Returns:
         A conflict only if others changed the table being replaced during every one of many attempts.
@@ -112,7 +112,7 @@ def clone(
         AppendOnlyTable: rows would be removed from the table being replaced.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
     """
-    canonical = tables.place(request.location, request.name, transaction_id, holder)
+    canonical = tables.place(request.location, request.name, transaction_id, requester)
     if canonical == table.location:
         raise BadRequest(
             f"Table '{table.name}' cannot be cloned to its own location, {canonical}; use RESTORE for an earlier "
@@ -126,7 +126,7 @@ def clone(
                 f"A Delta table already exists at {canonical}; clone elsewhere, or use replace.",
                 location=canonical,
             )
-        record = tables.register(canonical, request.name, holder)[0]
+        record = tables.register(canonical, request.name, requester)[0]
         if request.if_not_exists:
             return NotCloned(record)
         return _replace(
@@ -149,7 +149,7 @@ def clone(
     else:
         actions = []  # it exists: the request was sent before
     try:
-        record, version = tables.begin(canonical, request.name, transaction_id, actions, holder)
+        record, version = tables.begin(canonical, request.name, transaction_id, actions, requester)
     except CommitOutcomeUnknown:
         raise
     except DelvecError:

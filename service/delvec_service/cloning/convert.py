@@ -30,7 +30,7 @@ from delvec_service.cloning.parquet_directory import ParquetDirectory
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.places import EVERYBODY, Holder
+from delvec_service.tables.places import UNRESTRICTED, Requester
 from delvec_service.tables.registry import ENGINE_INFO, Tables
 from delvec_storage.roots import Roots
 
@@ -58,7 +58,7 @@ def convert(
     clones: CloneStore,
     request: ConvertRequest,
     transaction_id: str,
-    holder: Holder = EVERYBODY,
+    requester: Requester = UNRESTRICTED,
 ) -> Converted:
     """Turn a directory of Parquet files or an Iceberg table into a Delta table once, even if requested repeatedly.
 
@@ -67,7 +67,7 @@ def convert(
         clones: records that the table needs the files of an Iceberg table elsewhere.
         request: the directory.
         transaction_id: of version 0.
-        holder: who asks.
+        requester: who asks.
 
     Raises:
         UnsupportedOperation: a directory of Parquet files is an Iceberg table, or an Iceberg table uses something
@@ -75,20 +75,20 @@ def convert(
         BadRequest: there are no files, or the partition columns differ.
         InvalidTableChange: or a sibling: files contradict each other, or are not suitable for a table.
         LocationNotAllowed: the location is outside the roots, or inside or above another table.
-        PermissionDenied: it is not the holder's.
+        PermissionDenied: it is not the requester's.
         StorageError: storage did not answer.
     """
-    canonical = tables.place(request.location, request.name, transaction_id, holder)
+    canonical = tables.place(request.location, request.name, transaction_id, requester)
     roots = tables.roots_at(canonical, request.name)
     made = tables.was_begun(canonical, request.name, transaction_id)
     if made is not None:
         # As in delta-spark: it is as requested.
-        record, _ = tables.register(canonical, request.name, holder)
+        record, _ = tables.register(canonical, request.name, requester)
         return Converted(record, 0 if made else None, {})
     engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
     if request.source_format == "iceberg":
         return _convert_iceberg(
-            tables, clones, roots, request, canonical, transaction_id, engine_info, holder
+            tables, clones, roots, request, canonical, transaction_id, engine_info, requester
         )
     roots = tables.roots_of_files(canonical, roots)
     _check_format(canonical, roots)
@@ -131,7 +131,7 @@ def convert(
         now=now,
         operation="CONVERT",
     )
-    record, version = tables.begin(canonical, request.name, transaction_id, actions, holder)
+    record, version = tables.begin(canonical, request.name, transaction_id, actions, requester)
     return Converted(record, version, metrics)
 
 
@@ -143,7 +143,7 @@ def _convert_iceberg(
     canonical: str,
     transaction_id: str,
     engine_info: str,
-    holder: Holder,
+    requester: Requester,
 ) -> Converted:
     if request.partition_schema is not None:
         raise BadRequest("The partition columns of an Iceberg table are in its metadata; leave them out.")
@@ -163,7 +163,7 @@ def _convert_iceberg(
         clones.record(canonical, home, 0)
     try:
         record, version = tables.begin(
-            canonical, request.name, transaction_id, iceberg_import.actions, holder
+            canonical, request.name, transaction_id, iceberg_import.actions, requester
         )
     except CommitOutcomeUnknown:
         raise

@@ -15,7 +15,7 @@ from delvec_service.iceberg.conversion import IcebergConversion, IcebergTable
 from delvec_service.iceberg.scan_tasks import ScanTasks
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord, not_found
-from delvec_service.tables.places import Holder
+from delvec_service.tables.places import Requester
 from delvec_service.tables.registry import Tables
 
 __all__ = ["DEFAULT_NAMESPACE", "IcebergCatalog", "with_referenced_snapshots"]
@@ -32,7 +32,7 @@ class IcebergCatalog:
     Args:
         tables: the registered tables.
         conversion: writes a table's metadata on request.
-        holder: what the caller may see.
+        requester: what the caller may see.
         require: raises for a table, requested by that name, that the caller may not read.
     """
 
@@ -40,12 +40,12 @@ class IcebergCatalog:
         self,
         tables: Tables,
         conversion: IcebergConversion,
-        holder: Holder,
+        requester: Requester,
         require: Callable[[TableRecord, str], None],
     ) -> None:
         self._tables = tables
         self._conversion = conversion
-        self._holder = holder
+        self._requester = requester
         self._require = require
 
     def namespaces(self, parent: Sequence[str] = ()) -> list[list[str]]:
@@ -85,7 +85,7 @@ class IcebergCatalog:
             NamespaceNotFound: the namespace does not exist.
         """
         records = self._tables.directly_in(".".join(namespace), DEFAULT_NAMESPACE, (after, _LAST_ID))
-        visible = (record.name for record in records if self._holder.sees(record.id, record.name))
+        visible = (record.name for record in records if self._requester.sees(record.id, record.name))
         # Tables named after their folders may share a name.
         names = [name for name, _ in islice(groupby(visible), limit)]
         if not names:
@@ -114,7 +114,7 @@ class IcebergCatalog:
     def _called(self, name: str) -> TableRecord | None:
         """Return the table with a name; ids do not count as names here."""
         try:
-            found = self._tables.find(name, self._holder)
+            found = self._tables.find(name, self._requester)
         except TableNotFound:
             return None
         return found if found.name == name else None
@@ -144,13 +144,13 @@ class IcebergCatalog:
     def _namespaces(self, within: str | None) -> set[tuple[str, ...]]:
         """Return the namespaces of the tables that the caller sees; ``within`` leaves out others."""
         namespaces = set()
-        if self._holder.is_restricted:
+        if self._requester.is_restricted:
             after = ("", "")
             while page := self._tables.page(after, _PAGE, within):
                 namespaces |= {
                     record.name.rpartition(".")[0]
                     for record in page
-                    if self._holder.sees(record.id, record.name)
+                    if self._requester.sees(record.id, record.name)
                 }
                 after = page[-1].name, page[-1].id
         else:

@@ -62,7 +62,7 @@ from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.places import EVERYBODY, Holder, Places
+from delvec_service.tables.places import UNRESTRICTED, Places, Requester
 
 __all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
 
@@ -122,7 +122,7 @@ class IcebergConversion:
         catalogs: ExternalCatalogs | None = None,
         *,
         places: Places | None = None,
-        unattended: Holder = EVERYBODY,
+        unattended: Requester = UNRESTRICTED,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._loader = loader
@@ -140,7 +140,7 @@ class IcebergConversion:
         *,
         format_version: int = 2,
         squash: bool = False,
-        holder: Holder | None = None,
+        requester: Requester | None = None,
     ) -> IcebergTable:
         """Update the Iceberg metadata to the table's newest version, and return what is published.
 
@@ -148,12 +148,12 @@ class IcebergConversion:
             table: the Delta table.
             format_version: 2 or 3.
             squash: one snapshot for all new versions instead of one for each.
-            holder: who asks for it; None for the service itself.
+            requester: who asks for it; None for the service itself.
 
         Raises:
             IcebergUnsupported: Iceberg does not support the table, or its directory contains another Iceberg table.
             LocationNotAllowed: that directory is outside the roots, or inside or above another Delta table.
-            PermissionDenied: nothing is published there yet, and it is not the holder's.
+            PermissionDenied: nothing is published there yet, and it is not the requester's.
             CorruptTable: the property with that directory is invalid.
             CorruptIcebergMetadata: the published metadata cannot be read.
             CorruptLog: the log cannot be read.
@@ -171,7 +171,7 @@ class IcebergConversion:
                 if not directory.is_of(snapshot.configuration):
                     continue
                 if before is None:
-                    directory.check_usable(self._places, holder or self._unattended)
+                    directory.check_usable(self._places, requester or self._unattended)
                 elif self._is_shown(before, snapshot, directory):
                     directory.point_to(before.number)
                     return _table(before, directory)
@@ -198,7 +198,7 @@ class IcebergConversion:
         format_version: int = 2,
         squash: bool = False,
         catalog: str | None = None,
-        holder: Holder | None = None,
+        requester: Requester | None = None,
     ) -> IcebergTable:
         """Convert as :meth:`convert` does, then update a catalog: the given one, or that of the table's property.
 
@@ -207,13 +207,13 @@ class IcebergConversion:
             format_version: 2 or 3.
             squash: see :meth:`convert`.
             catalog: see :meth:`ExternalCatalogs.point`.
-            holder: see :meth:`convert`.
+            requester: see :meth:`convert`.
 
         Raises:
             DelvecError: see :meth:`convert` and :meth:`ExternalCatalogs.point`; by the time of the latter everything
                 is published.
         """
-        iceberg_table = self.convert(table, format_version=format_version, squash=squash, holder=holder)
+        iceberg_table = self.convert(table, format_version=format_version, squash=squash, requester=requester)
         configuration = self._loader.load(table.objects, table.name).configuration
         asked = asked_formats(configuration)
         # With several format versions the property refers to the newest: a catalog name has a single one.

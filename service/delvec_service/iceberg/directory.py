@@ -12,12 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from delvec_errors import (
-    CorruptIcebergMetadata,
-    IcebergUnsupported,
-    InvalidLocation,
-    LocationNotAllowed,
-)
+from delvec_errors import CorruptIcebergMetadata, IcebergUnsupported, InvalidLocation, LocationNotAllowed
 from delvec_iceberg.data_files import file_path
 from delvec_iceberg.table_metadata import DELTA_LOCATION, read_metadata
 from delvec_kernel.actions.action_json import json_text
@@ -30,7 +25,7 @@ from delvec_kernel.locations import within
 from delvec_kernel.table_properties import ICEBERG_LOCATION
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.places import Holder, Places
+from delvec_service.tables.places import Places, Requester
 from delvec_storage.files import StagedFile
 from delvec_storage.trees import inner_tables
 
@@ -113,17 +108,17 @@ class IcebergDirectory:
             f"it. To keep it from all of them, set {METADATA_LOCATION} to a name that begins with '_'."
         )
 
-    def check_usable(self, places: Places | None, holder: Holder) -> None:
+    def check_usable(self, places: Places | None, requester: Requester) -> None:
         """Raise if an Iceberg table cannot start in the directory.
 
         Args:
             places: decides who may use it, if it is outside the table's own.
-            holder: who asks.
+            requester: who asks.
 
         Raises:
             IcebergUnsupported: the directory has the Iceberg table of the other format version.
             LocationNotAllowed: it is inside, above or equal to another Delta table, whose VACUUM would delete the files.
-            PermissionDenied: it is not the holder's.
+            PermissionDenied: it is not the requester's.
             StorageError: storage did not answer.
         """
         published_metadata = self._newest()
@@ -137,7 +132,7 @@ class IcebergDirectory:
                 file=self.metadata_location(published_metadata.number),
             )
         try:
-            self._check_place(places, holder)
+            self._check_place(places, requester)
         except LocationNotAllowed as error:
             raise LocationNotAllowed(
                 f"The Iceberg metadata of table '{self._table.name}' cannot be in '{self.location}'. {error.message} "
@@ -146,13 +141,13 @@ class IcebergDirectory:
                 location=self.location,
             ) from error
 
-    def _check_place(self, places: Places | None, holder: Holder) -> None:
+    def _check_place(self, places: Places | None, requester: Requester) -> None:
         table = self._table
         place = table.roots.canonical(self.url)  # a link may lead out of the table
         if not within(place, table.location):
             if places is None:
                 raise LocationNotAllowed("It is outside the table's own folder.")
-            places.check(place, table.name, holder, table=table.record)
+            places.check(place, table.name, requester, table=table.record)
             return
         path = place[len(table.location) + 1 :]
         for inner in inner_tables(table.location, [f"{path}/_"] if path else [], allowed=table.roots.allows):

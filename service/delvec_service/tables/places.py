@@ -1,4 +1,4 @@
-"""The rule for places: a place belongs to one table, and to the holder of its name or its whole namespace.
+"""The rule for places: a place belongs to one table, and to those who maintain its name or its whole namespace.
 
 :meth:`Places.check` is the only decision about it. Every operation that names a place asks it before its first effect:
 creating, registering, cloning, converting and importing a table, publishing its Iceberg metadata outside its folder,
@@ -20,7 +20,7 @@ from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 from delvec_storage.trees import inner_tables, table_below, tables_among
 
-__all__ = ["EVERYBODY", "Holder", "Places", "Unattended", "check_new_files", "check_reserved"]
+__all__ = ["UNRESTRICTED", "Places", "Requester", "UnattendedService", "check_new_files", "check_reserved"]
 
 _OF_A_TABLE: Final = ("_delta_log", "_delvec", "_change_data")
 """Folders inside a table: what lies there is its log, or deleted with it."""
@@ -30,27 +30,27 @@ _LOOKED_AT: Final = 1000
 """One page of a listing."""
 
 
-class Holder(Protocol):
-    """Who names a place: :class:`~delvec_service.auth.access.Access` of a request, or :data:`EVERYBODY`."""
+class Requester(Protocol):
+    """Who names a place: :class:`~delvec_service.auth.access.Access` of a request, or :data:`UNRESTRICTED`."""
 
     @property
     def is_restricted(self) -> bool:
         """Whether anything is forbidden."""
 
     def sees(self, identifier: str, name: str) -> bool:
-        """Whether a table exists for the holder."""
+        """Whether a table exists for the requester."""
 
     def maintains(self, identifier: str, name: str) -> bool:
-        """Whether the holder may rename a table."""
+        """Whether the requester may rename a table."""
 
     def holds(self, namespace: str) -> bool:
-        """Whether every table of a namespace is the holder's to maintain."""
+        """Whether every table of a namespace is the requester's to maintain."""
 
     def refuse_place(self, name: str, namespaces: Sequence[str]) -> NoReturn:
-        """Raise because the place is not the folder of the name, nor in a namespace that is the holder's."""
+        """Raise because the place is not the folder of the name, nor in a namespace that is the requester's."""
 
 
-class _Everybody:
+class _Unrestricted:
     """Holds everything: where no token is required, and in an embedded service."""
 
     is_restricted = False
@@ -68,10 +68,10 @@ class _Everybody:
         raise AssertionError(name, namespaces)
 
 
-EVERYBODY: Final[Holder] = _Everybody()
+UNRESTRICTED: Final[Requester] = _Unrestricted()
 
 
-class Unattended:
+class UnattendedService:
     """The service itself, in the background or for readers: it opens no new place where tokens are required.
 
     Args:
@@ -87,15 +87,15 @@ class Unattended:
         return not self._is_open()
 
     def sees(self, identifier: str, name: str) -> bool:  # noqa: ARG002
-        """Whether a table exists for the holder."""
+        """Whether a table exists for the requester."""
         return self._is_open()
 
     def maintains(self, identifier: str, name: str) -> bool:  # noqa: ARG002
-        """Whether the holder may rename a table."""
+        """Whether the requester may rename a table."""
         return False
 
     def holds(self, namespace: str) -> bool:  # noqa: ARG002
-        """Whether every table of a namespace is the holder's to maintain."""
+        """Whether every table of a namespace is the requester's to maintain."""
         return False
 
     def refuse_place(self, name: str, namespaces: Sequence[str]) -> NoReturn:  # noqa: ARG002
@@ -125,11 +125,11 @@ class Places:
         self,
         place: str,
         name: str,
-        holder: Holder = EVERYBODY,
+        requester: Requester = UNRESTRICTED,
         *,
         table: TableRecord | None = None,
     ) -> None:
-        """Reject a place that is not the holder's, or that is inside, above or equal to another table.
+        """Reject a place that is not the requester's, or that is inside, above or equal to another table.
 
         Registered tables are found with one query, others by their ``_delta_log``: one request to storage for the place
         and each folder above it, up to the roots, and a listing of what is below it. If a table is there already, which
@@ -138,37 +138,37 @@ class Places:
         Args:
             place: canonical, with links resolved.
             name: of the table that is to use it.
-            holder: who asks. Errors never reveal a table that the holder cannot see.
+            requester: who asks. Errors never reveal a table that the requester cannot see.
             table: the registered table that is to use it; None for a new one.
 
         Raises:
             LocationNotAllowed: the place belongs to another table.
-            PermissionDenied: it is not the folder of the name, nor in a namespace that is the holder's.
+            PermissionDenied: it is not the folder of the name, nor in a namespace that is the requester's.
             StorageError: storage did not answer.
         """
         is_own = table is not None and table.location == place
-        if holder.is_restricted and not is_own and not self._roots.is_own_folder(place, name):
+        if requester.is_restricted and not is_own and not self._roots.is_own_folder(place, name):
             namespaces = self._roots.namespaces_around(place, name)
-            if not any(map(holder.holds, namespaces)):
-                holder.refuse_place(name, namespaces)
+            if not any(map(requester.holds, namespaces)):
+                requester.refuse_place(name, namespaces)
         check_reserved(place)
-        self.check_registered(place, holder, table)
-        exists = self._check_above(place, holder, table)
+        self.check_registered(place, requester, table)
+        exists = self._check_above(place, requester, table)
         with self._observer.storage("list"):
             below = table_below(place, _LOOKED_AT if exists else None)
         if below is not None:
             raise _refusal(place, f"above the Delta table at {below}")
 
-    def check_table(self, table: TableRecord, holder: Holder = EVERYBODY) -> None:
+    def check_table(self, table: TableRecord, requester: Requester = UNRESTRICTED) -> None:
         """Reject a registered table that shares its place: it was registered by an older version, or not by Delvec.
 
         Raises:
             LocationNotAllowed: it is inside or above another table.
             StorageError: storage did not answer.
         """
-        self.check(table.location, table.name, holder, table=table)
+        self.check(table.location, table.name, requester, table=table)
 
-    def check_deletions(self, table: TableRecord, holder: Holder = EVERYBODY) -> None:
+    def check_deletions(self, table: TableRecord, requester: Requester = UNRESTRICTED) -> None:
         """Reject deleting files of a table inside another one: they may be the other's.
 
         Tables below it do not matter, because VACUUM leaves them alone.
@@ -177,18 +177,18 @@ class Places:
             LocationNotAllowed: it is inside another table.
             StorageError: storage did not answer.
         """
-        self.check_registered(table.location, holder, table, below=False)
-        self._check_above(table.location, holder, table)
+        self.check_registered(table.location, requester, table, below=False)
+        self._check_above(table.location, requester, table)
 
-    def shows(self, place: str, holder: Holder) -> bool:
-        """Whether errors may name a place to the holder: that of a registered table that exists for it, or any."""
-        if not holder.is_restricted:
+    def shows(self, place: str, requester: Requester) -> bool:
+        """Whether errors may name a place to the requester: that of a registered table that exists for it, or any."""
+        if not requester.is_restricted:
             return True
         found = self._registry.at(place)
-        return found is not None and holder.sees(found.id, found.name)
+        return found is not None and requester.sees(found.id, found.name)
 
     def check_registered(
-        self, place: str, holder: Holder, table: TableRecord | None, *, below: bool = True
+        self, place: str, requester: Requester, table: TableRecord | None, *, below: bool = True
     ) -> None:
         """Reject a place that is inside, above or equal to a registered table other than the given one.
 
@@ -198,7 +198,7 @@ class Places:
         for other in self._registry.around(place, list(locations.folders_above(place))):
             if table is not None and other.id == table.id:
                 continue
-            is_seen = holder.sees(other.id, other.name)
+            is_seen = requester.sees(other.id, other.name)
             if place == other.location and is_seen:
                 continue  # the operation says what it does with a table that exists
             if _same(place, other.location):
@@ -209,11 +209,11 @@ class Places:
                 relation = "above"
             else:
                 continue
-            if not holder.is_restricted and _is_gone(other):
+            if not requester.is_restricted and _is_gone(other):
                 continue
             raise _refusal(place, f"{relation} table '{other.name}' at {other.location}" if is_seen else None)
 
-    def _check_above(self, place: str, holder: Holder, table: TableRecord | None) -> bool:
+    def _check_above(self, place: str, requester: Requester, table: TableRecord | None) -> bool:
         """Reject a place inside a table that is not registered; return whether the place is a table itself."""
         folders = [place]
         for above in locations.folders_above(place):
@@ -225,7 +225,7 @@ class Places:
             found = tables_among(folders)
         around = next((folder for folder in found if folder != place), None)
         if around is not None:
-            raise _refusal(place, None if holder.is_restricted else f"inside the Delta table at {around}")
+            raise _refusal(place, None if requester.is_restricted else f"inside the Delta table at {around}")
         return place in found
 
 

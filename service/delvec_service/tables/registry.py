@@ -41,7 +41,7 @@ from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord, not_found
 from delvec_service.tables.namespace_roots import NamespaceRoots
-from delvec_service.tables.places import EVERYBODY, Holder, Places, check_reserved
+from delvec_service.tables.places import UNRESTRICTED, Places, Requester, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 from delvec_storage.roots import Roots
 
@@ -127,7 +127,7 @@ class Tables:
         """The location that the registered names belong to, as the database spells it."""
         return self._registry.catalog
 
-    def open(self, name_or_id: str, holder: Holder = EVERYBODY) -> OpenTable:
+    def open(self, name_or_id: str, requester: Requester = UNRESTRICTED) -> OpenTable:
         """Return a registered table; see :meth:`find`.
 
         Raises:
@@ -135,7 +135,7 @@ class Tables:
             AmbiguousTable: several tables match the name.
             LocationNotAllowed: the roots have changed, or a link now leads out of them.
         """
-        return self.opening(self.find(name_or_id, holder))
+        return self.opening(self.find(name_or_id, requester))
 
     def opening(self, record: TableRecord) -> OpenTable:
         """Open a table whose record was found.
@@ -318,10 +318,10 @@ class Tables:
         self._opened.pop(record.id, None)
         return record
 
-    def find(self, name_or_id: str, holder: Holder = EVERYBODY) -> TableRecord:
+    def find(self, name_or_id: str, requester: Requester = UNRESTRICTED) -> TableRecord:
         """Return the table that a name or an id refers to: a registered one, or one in the warehouse.
 
-        Of several tables, those that the holder does not see do not count; the caller has to check the table that is
+        Of several tables, those that the requester does not see do not count; the caller has to check the table that is
         returned.
 
         Raises:
@@ -329,7 +329,7 @@ class Tables:
             AmbiguousTable: several tables match the name.
         """
         if self.catalog_of(name_or_id) is not None:
-            return self._in_catalog(name_or_id, holder)
+            return self._in_catalog(name_or_id, requester)
         records = self._registry.called(name_or_id)
         if any(record.is_named or record.id == name_or_id for record in records):
             return records[0]
@@ -337,20 +337,20 @@ class Tables:
         if place is not None and all(record.location != place for record in records):
             # By the spelling of the name, not the folder's: file systems may treat different spellings as the same.
             records = [*records, self._registry.add(place, None, name_or_id)[0]]
-        return self._registry.only(name_or_id, records, _seen_by(holder))
+        return self._registry.only(name_or_id, records, _seen_by(requester))
 
-    def _in_catalog(self, name: str, holder: Holder) -> TableRecord:
+    def _in_catalog(self, name: str, requester: Requester) -> TableRecord:
         """Return the table that another catalog has under a name now.
 
         It is registered, so that its id is known as those of all others. A catalog cannot take over a table of the
         service, or of another catalog.
 
         Raises:
-            TableNotFound: the catalog has none, or the holder may not see it.
+            TableNotFound: the catalog has none, or the requester may not see it.
             LocationNotAllowed: its place is another table's, or outside the roots of the name.
         """
         called = self._registry.called(name)
-        if not holder.sees(called[0].id if called else "", name):
+        if not requester.sees(called[0].id if called else "", name):
             raise not_found(name)
         location = self.roots.of(name).canonical(self._catalogs.load(name).location)
         record = self._registry.at(location)
@@ -366,7 +366,7 @@ class Tables:
                     table=name,
                 )
             return self._registry.rename(record, name)
-        return record or self._added(location, name, EVERYBODY)[0]
+        return record or self._added(location, name, UNRESTRICTED)[0]
 
     def _check_own(self, name: str) -> None:
         """Reject changes of names that another catalog gives.
@@ -453,7 +453,7 @@ class Tables:
             return False
 
     def register(
-        self, location: str | None, name: str | None, holder: Holder = EVERYBODY
+        self, location: str | None, name: str | None, requester: Requester = UNRESTRICTED
     ) -> tuple[TableRecord, bool]:
         """Register the Delta table at a location; return its record, and whether it is new.
 
@@ -463,7 +463,7 @@ class Tables:
             CorruptLog: its log or its schema cannot be read.
             TableAlreadyExists: the name belongs to another table.
             LocationNotAllowed: the location is outside the roots, or not the table's alone.
-            PermissionDenied: it is not the holder's.
+            PermissionDenied: it is not the requester's.
         """
         if location is None:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
@@ -471,37 +471,37 @@ class Tables:
         canonical = self.within_roots(location, name)
         default = self.roots.called_by(canonical)
         known = self._registry.at(canonical)
-        is_new = known is None or not holder.sees(known.id, known.name)
-        if is_new and holder.is_restricted:
-            self.places.check(canonical, name or default, holder)  # first: the log may be somebody else's
+        is_new = known is None or not requester.sees(known.id, known.name)
+        if is_new and requester.is_restricted:
+            self.places.check(canonical, name or default, requester)  # first: the log may be somebody else's
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
-        if is_new and not holder.is_restricted:
+        if is_new and not requester.is_restricted:
             self.places.check(
-                canonical, name or default, holder
+                canonical, name or default, requester
             )  # then: "not a table" says more than "above one"
-        return self._added(canonical, name, holder)
+        return self._added(canonical, name, requester)
 
-    def _added(self, canonical: str, name: str | None, holder: Holder) -> tuple[TableRecord, bool]:
+    def _added(self, canonical: str, name: str | None, requester: Requester) -> tuple[TableRecord, bool]:
         """Add a table to the registry, unless another one took the name or the place meanwhile."""
         record, is_added = self._registry.add(
             canonical,
             name,
             self.roots.called_by(canonical),
-            visible=_seen_by(holder),
-            may_name=lambda known: holder.maintains(known.id, known.name),
+            visible=_seen_by(requester),
+            may_name=lambda known: requester.maintains(known.id, known.name),
         )
         if is_added:
             try:
-                self.places.check_registered(canonical, holder, record)
+                self.places.check_registered(canonical, requester, record)
             except DelvecError:
                 self._registry.remove(record.id)
                 raise
         return record, is_added
 
     def create(
-        self, location: str | None, name: str | None, new: NewTable, holder: Holder = EVERYBODY
+        self, location: str | None, name: str | None, new: NewTable, requester: Requester = UNRESTRICTED
     ) -> tuple[TableRecord, int]:
         """Create a table, register it, and return its record and version.
 
@@ -510,7 +510,7 @@ class Tables:
             InvalidSchema: the schema is not valid for a table.
             BadRequest: a property is unknown, or a table without a location has no warehouse.
             LocationNotAllowed: the location is outside the roots, or not the table's alone.
-            PermissionDenied: it is not the holder's.
+            PermissionDenied: it is not the requester's.
         """
         definition = Definition(
             StructType.from_json(new.schema),
@@ -522,7 +522,7 @@ class Tables:
         if new.is_managed and location is None:
             canonical = self.managed_place(str(name), new.transaction_id)
         else:
-            canonical = self.place(location, name, new.transaction_id, holder)
+            canonical = self.place(location, name, new.transaction_id, requester)
         actions = first_version(
             definition,
             location=canonical,
@@ -531,10 +531,10 @@ class Tables:
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )
-        return self.begin(canonical, name, new.transaction_id, actions, holder)
+        return self.begin(canonical, name, new.transaction_id, actions, requester)
 
     def place(
-        self, location: str | None, name: str | None, transaction_id: str, holder: Holder = EVERYBODY
+        self, location: str | None, name: str | None, transaction_id: str, requester: Requester = UNRESTRICTED
     ) -> str:
         """Return the canonical location for a new table, after checking that it may be there.
 
@@ -542,19 +542,19 @@ class Tables:
             location: a path or URL; None to derive it from the name.
             name: of the new table.
             transaction_id: of its version 0, which may already exist.
-            holder: who asks.
+            requester: who asks.
 
         Raises:
             BadRequest: a table without a location has no warehouse, or the name is an id.
             LocationNotAllowed: the location is outside the roots, or not the table's alone.
-            PermissionDenied: it is not the holder's.
+            PermissionDenied: it is not the requester's.
         """
         name = self._checked_name(name)
         canonical = self.within_roots(location or self._place_of(name, transaction_id), name)
         known = self._registry.at(canonical)
-        if known is not None and not holder.sees(known.id, known.name):
+        if known is not None and not requester.sees(known.id, known.name):
             known = None
-        self.places.check(canonical, name or self.roots.called_by(canonical), holder, table=known)
+        self.places.check(canonical, name or self.roots.called_by(canonical), requester, table=known)
         return canonical
 
     def managed_place(self, name: str, key: str) -> str:
@@ -576,7 +576,7 @@ class Tables:
         name: str | None,
         transaction_id: str,
         actions: Sequence[Action],
-        holder: Holder = EVERYBODY,
+        requester: Requester = UNRESTRICTED,
     ) -> tuple[TableRecord, int]:
         """Write version 0 of a table, register it, and return its record and version.
 
@@ -585,7 +585,7 @@ class Tables:
             name: of the new table.
             transaction_id: of the version; if that already exists, it is returned.
             actions: of the version.
-            holder: who asks.
+            requester: who asks.
 
         Raises:
             TableAlreadyExists: a Delta log already exists, or the name belongs to another table.
@@ -600,17 +600,17 @@ class Tables:
         )
         made = self._was_begun(objects, transaction_id)
         if made:
-            return self._added(canonical, name, holder)[0], 0
+            return self._added(canonical, name, requester)[0], 0
         if made is False:
             raise exists
         known = self._registry.at(canonical)
-        may_name = known is not None and holder.maintains(known.id, known.name)
+        may_name = known is not None and requester.maintains(known.id, known.name)
         if known is not None and may_name and known.is_named and name not in (None, known.name):
             # The record of a table that is gone, as there is no log. The creator decides the name of the new one.
             self._registry.remove(known.id)
             self._opened.pop(known.id, None)
         # The name first: it can be released again, a created table cannot be undone.
-        record, added = self._added(canonical, name, holder)
+        record, added = self._added(canonical, name, requester)
         try:
             data = serialize_commit(actions)
             self._check_size(canonical, len(data))
@@ -707,5 +707,5 @@ class Tables:
         return self.roots.folder(name)
 
 
-def _seen_by(holder: Holder) -> Callable[[TableRecord], bool]:
-    return lambda record: holder.sees(record.id, record.name)
+def _seen_by(requester: Requester) -> Callable[[TableRecord], bool]:
+    return lambda record: requester.sees(record.id, record.name)
