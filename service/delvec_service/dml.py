@@ -213,9 +213,11 @@ class RowCommands:
             yield _opened(self._service_for(table, _OPTIMIZE), table, engine)
 
     def _service_for(
-        self, table: OpenTable, operation: str, once: "_Once | None" = None
+        self, table: OpenTable, operation: str, identity: "_RequestIdentity | None" = None
     ) -> "_CommandService":
-        return _CommandService(self._service, self._handlers, table, self._limits.read_bytes, operation, once)
+        return _CommandService(
+            self._service, self._handlers, table, self._limits.read_bytes, operation, identity
+        )
 
     def _run(
         self,
@@ -226,8 +228,8 @@ class RowCommands:
         operation: str,
     ) -> CommitResponse:
         with self._place() as engine:
-            once = None if key is None else self._once(table, request, key, operation)
-            service = self._service_for(table, operation, once)
+            identity = None if key is None else self._identity(table, request, key, operation)
+            service = self._service_for(table, operation, identity)
             try:
                 service.check_earlier()
                 metrics = command(_opened(service, table, engine))
@@ -243,13 +245,13 @@ class RowCommands:
                 operation_metrics=dict(metrics),
             )
 
-    def _once(
+    def _identity(
         self,
         table: OpenTable,
         request: DeleteRequest | UpdateRequest | OptimizeRequest,
         key: str,
         operation: str,
-    ) -> "_Once":
+    ) -> "_RequestIdentity":
         """Return what identifies a request in the log, and the version after which its commit can be.
 
         Raises:
@@ -261,8 +263,8 @@ class RowCommands:
         since = request.read_version
         if since is None:
             newest = self._service.loader.load(table.objects, table.name).version
-            since = self._service.answers.first(request_hash("since", hashed), newest)
-        return _Once(str(uuid.UUID(hex=hashed)), hashed, since)
+            since = self._service.answers.first_version(request_hash("since", hashed), newest)
+        return _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, since)
 
     @contextmanager
     def _place(self) -> Iterator[Any]:
@@ -366,7 +368,7 @@ class _AlreadyCommitted(Exception):
 
 
 @dataclass
-class _Once:
+class _RequestIdentity:
     """Identifies a request whose command takes effect once, however often it is sent, also while it is running.
 
     Each of its commits has the same transaction id, made from the request: so the log shows whether one of them
@@ -393,13 +395,13 @@ class _CommandService(InProcessService):
         table: OpenTable,
         read_bytes: int,
         operation: str,
-        once: _Once | None,
+        identity: _RequestIdentity | None,
     ) -> None:
         super().__init__(service, handlers, roots=table.roots)
         self._of_command = table
         self._read_bytes = read_bytes
         self._operation = operation
-        self._once = once
+        self._identity = identity
         # The page recognises the tasks that it started by the ids of its requests.
         self.task_id = f"{log_context().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
         self.read_version = 0
@@ -432,19 +434,19 @@ class _CommandService(InProcessService):
 
     def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
         """Commit, unless an earlier copy of the request already has."""
-        if self._once is not None:
+        if self._identity is not None:
             # The command may have read a version that an earlier copy committed while this one was beginning.
             self.check_earlier()
-            transaction_id = self._once.transaction_id
+            transaction_id = self._identity.transaction_id
         self.done = super().commit(table, asked, transaction_id)
         return self.done
 
     def _commit(self, body: Any, values: Mapping[str, Any], key: str | None, parsed: Any) -> Any:
-        if self._once is None:
+        if self._identity is None:
             return super()._commit(body, values, key, parsed)
         # Not operations.commit: it would store a conflict as the answer of all attempts.
-        changes = changes_of(body, self._once.transaction_id, self._of_command)
-        changes = replace(changes, request_hash=self._once.request_hash)
+        changes = changes_of(body, self._identity.transaction_id, self._of_command)
+        changes = replace(changes, request_hash=self._identity.request_hash)
         return operations.commit_changes(self.service, self._of_command, changes)[0]
 
     def check_earlier(self) -> None:
@@ -454,13 +456,13 @@ class _CommandService(InProcessService):
             _AlreadyCommitted: it has.
             CommitOutcomeUnknown: the log no longer has all the versions in which it may be.
         """
-        once, table = self._once, self._of_command
-        if once is None:
+        identity, table = self._identity, self._of_command
+        if identity is None:
             return
         newest = self.service.loader.load(table.objects, table.name).version
         earlier = self.service.commits.log.earlier(
-            table, once.transaction_id, once.request_hash, once.since, newest
+            table, identity.transaction_id, identity.request_hash, identity.since, newest
         )
         if earlier is not None:
             raise _AlreadyCommitted(operations.committed_response(earlier[0]))
-        once.since = max(once.since, newest)
+        identity.since = max(identity.since, newest)

@@ -136,7 +136,7 @@ class Answers:
         except ServiceUnavailable as error:
             logger.warning("answer not stored", key=key, reason=error.message)
 
-    def first(self, name: str, version: int) -> int:
+    def first_version(self, name: str, version: int) -> int:
         """Return the version that was first stored under a name, which is this one if none was.
 
         Raises:

@@ -34,9 +34,7 @@ def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
         log.entries(Table(), version, version)
         log.entries(Table(), version, version)  # read again: another object of the same version
 
-    cached = [
-        version for version in range(200) if log._entries.get((Table.location, version)) is not None
-    ]
+    cached = [version for version in range(200) if log._entries.get((Table.location, version)) is not None]
     assert cached == list(range(200 - 2000 // 51, 200))
     assert log._entries.weight <= commit_log._MOST_ACTIONS
 
