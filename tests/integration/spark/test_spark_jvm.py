@@ -147,7 +147,7 @@ def test_a_column_whose_expression_is_unknown_is_refused(spark, each_way, monkey
     assert to_sql(column) == "(upper(`name`) = 'A')"
 
     monkeypatch.setattr(jvm, "_first", lambda *_: None)
-    with pytest.raises(InvalidPredicate, match="give the SQL text instead"):
+    with pytest.raises(InvalidPredicate, match="give the SQL text, such as"):
         to_sql(column)
 
 
