@@ -645,9 +645,9 @@ class Connection:
                 own.
 
         Returns:
-            An Arrow table for statements that return rows, or on Spark a lazy DataFrame for queries; Metrics for
-            statements that change rows, Altered for those that define or alter a table; the answer of
-            :meth:`transaction` for a transaction.
+            An Arrow table for statements that return rows; on Spark a lazy DataFrame for queries, and delta-spark's
+            DataFrames for DESCRIBE DETAIL and HISTORY; Metrics for statements that change rows, Altered for those that
+            define or alter a table; the answer of :meth:`transaction` for a transaction.
 
         Raises:
             InvalidStatement: with line and column: it cannot be parsed, is not supported, or reads something other than
