@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
 
+_Request: TypeAlias = DeleteRequest | UpdateRequest | OptimizeRequest
 _OPTIMIZE: Final = "OPTIMIZE"
 _PATIENCE_SECONDS: Final = 2.0
 
@@ -212,26 +213,22 @@ class RowCommands:
         with self._place() as engine:
             yield _opened(self._service_for(table, _OPTIMIZE), table, engine)
 
-    def _service_for(
-        self, table: OpenTable, operation: str, identity: "_RequestIdentity | None" = None
-    ) -> "_CommandService":
-        return _CommandService(
-            self._service, self._handlers, table, self._limits.read_bytes, operation, identity
-        )
+    def _service_for(self, table: OpenTable, operation: str) -> "_CommandService":
+        return _CommandService(self._service, self._handlers, table, self._limits.read_bytes, operation)
 
     def _run(
         self,
         table: OpenTable,
-        request: DeleteRequest | UpdateRequest | OptimizeRequest,
+        request: _Request,
         key: str | None,
         command: Callable[[Any], Any],
         operation: str,
     ) -> CommitResponse:
         with self._place() as engine:
-            identity = None if key is None else self._identity(table, request, key, operation)
-            service = self._service_for(table, operation, identity)
+            service = self._service_for(table, operation)
             try:
-                service.check_earlier()
+                if key is not None:
+                    service.identify(request, key)
                 metrics = command(_opened(service, table, engine))
             except _AlreadyCommitted as earlier:
                 return earlier.answer
@@ -244,27 +241,6 @@ class RowCommands:
                 transaction_id=str(uuid.uuid4()),
                 operation_metrics=dict(metrics),
             )
-
-    def _identity(
-        self,
-        table: OpenTable,
-        request: DeleteRequest | UpdateRequest | OptimizeRequest,
-        key: str,
-        operation: str,
-    ) -> "_RequestIdentity":
-        """Return what identifies a request in the log, and the version after which its commit can be.
-
-        Raises:
-            ServiceUnavailable: the database does not store that version; nothing was done.
-        """
-        # The key alone may be used again, for another request or by somebody else, once it was released.
-        principal = log_context().get("principal")
-        hashed = request_hash(key, principal, operation, table.record.id, request.model_dump(mode="json"))
-        since = request.read_version
-        if since is None:
-            newest = self._service.loader.load(table.objects, table.name).version
-            since = self._service.answers.first_version(request_hash("since", hashed), newest)
-        return _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, since)
 
     @contextmanager
     def _place(self) -> Iterator[Any]:
@@ -395,17 +371,34 @@ class _CommandService(InProcessService):
         table: OpenTable,
         read_bytes: int,
         operation: str,
-        identity: _RequestIdentity | None,
     ) -> None:
         super().__init__(service, handlers, roots=table.roots)
         self._of_command = table
         self._read_bytes = read_bytes
         self._operation = operation
-        self._identity = identity
+        self._identity: _RequestIdentity | None = None
         # The page recognises the tasks that it started by the ids of its requests.
         self.task_id = f"{log_context().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
         self.read_version = 0
         self.done: CommitResponse | None = None
+
+    def identify(self, request: _Request, key: str) -> None:
+        """Let the command take effect once for a request, however often that is sent.
+
+        Raises:
+            _AlreadyCommitted: an earlier copy of the request has committed.
+            CommitOutcomeUnknown: the log no longer has all the versions in which its commit may be.
+            ServiceUnavailable: the database does not store that the request begins; nothing was done.
+        """
+        # The key alone may be used again, for another request or by somebody else, once it was released.
+        principal, table_id = log_context().get("principal"), self._of_command.record.id
+        hashed = request_hash(key, principal, self._operation, table_id, request.model_dump(mode="json"))
+        newest = self._newest_version()
+        since = request.read_version
+        if since is None:
+            since = self.service.answers.first_version(request_hash("since", hashed), newest)
+        self._identity = _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, since)
+        self._check_earlier(self._identity, newest)
 
     def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan, and reject plans that are too large to read, or outside the roots."""
@@ -436,7 +429,7 @@ class _CommandService(InProcessService):
         """Commit, unless an earlier copy of the request already has."""
         if self._identity is not None:
             # The command may have read a version that an earlier copy committed while this one was beginning.
-            self.check_earlier()
+            self._check_earlier(self._identity, self._newest_version())
             transaction_id = self._identity.transaction_id
         self.done = super().commit(table, asked, transaction_id)
         return self.done
@@ -449,20 +442,14 @@ class _CommandService(InProcessService):
         changes = replace(changes, request_hash=self._identity.request_hash)
         return operations.commit_changes(self.service, self._of_command, changes)[0]
 
-    def check_earlier(self) -> None:
-        """Check whether an earlier copy of the request has committed.
-
-        Raises:
-            _AlreadyCommitted: it has.
-            CommitOutcomeUnknown: the log no longer has all the versions in which it may be.
-        """
-        identity, table = self._identity, self._of_command
-        if identity is None:
-            return
-        newest = self.service.loader.load(table.objects, table.name).version
+    def _check_earlier(self, identity: _RequestIdentity, newest: int) -> None:
+        """Raise _AlreadyCommitted if an earlier copy of the request has committed a version up to the newest."""
         earlier = self.service.commits.log.earlier(
-            table, identity.transaction_id, identity.request_hash, identity.since, newest
+            self._of_command, identity.transaction_id, identity.request_hash, identity.since, newest
         )
         if earlier is not None:
             raise _AlreadyCommitted(operations.committed_response(earlier[0]))
         identity.since = max(identity.since, newest)
+
+    def _newest_version(self) -> int:
+        return self.service.loader.load(self._of_command.objects, self._of_command.name).version

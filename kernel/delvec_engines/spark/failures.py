@@ -326,9 +326,9 @@ def _unreadable(text: str, scan: Scan, where: str) -> DelvecError | None:
 
 def _path_in_log(scan: Scan, url: str) -> str:
     """Return the path in the log of a file named by Spark; Spark's own name if it is not in the scan."""
-    wanted = without_scheme(url)
+    sought_path = without_scheme(url)
     for path in scan.files["path"].to_pylist():
-        if without_scheme(locations.resolve(scan.location, path)) == wanted:
+        if without_scheme(locations.resolve(scan.location, path)) == sought_path:
             return str(path)
     return url
 

@@ -49,8 +49,8 @@ def restore_table(
 ) -> RestoreResponse:
     """Restore the table to an earlier version, in one commit. The history stays."""
     transaction_id = idempotency_key or str(uuid.uuid4())
-    wanted = f"to {body.timestamp if body.version is None else f'version {body.version}'}"
-    bind_log_context(change=f"dry run {wanted}" if body.dry_run else wanted)
+    target = f"to {body.timestamp if body.version is None else f'version {body.version}'}"
+    bind_log_context(change=f"dry run {target}" if body.dry_run else target)
     result = restore(
         table,
         service.loader,

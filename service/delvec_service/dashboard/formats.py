@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from delvec_errors import words
 from delvec_kernel.table_properties import byte_size_text
-from delvec_maintenance.health import findings
+from delvec_maintenance.health.findings import score_band
 
 __all__ = [
     "FILTERS",
@@ -113,9 +113,7 @@ def whole(score: float | None) -> str:
 
 def band(score: float | None) -> str:
     """Return the label of a score."""
-    if score is None:
-        return "unknown"
-    return next(name for name, least in findings.SCORE_BANDS if score >= least)
+    return "unknown" if score is None else score_band(score)
 
 
 def title(name: str) -> str:

@@ -189,13 +189,12 @@ class TablePage:
 def _outcome(title: str, path: str, answer: Any) -> dict[str, Any]:
     """Return what an action did, or why it was refused, for the page."""
     refused = answer if isinstance(answer, Refused) else None
-    said = [] if refused else sentences(path, answer)
     return {
         "template": "result.html",
         "title": title,
         "refused": refused,
         "values": {} if refused else answer,
-        "said": said,
+        "said": [] if refused else sentences(path, answer),
     }
 
 

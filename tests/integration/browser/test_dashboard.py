@@ -216,7 +216,7 @@ def test_a_commit_is_undone_by_keyboard_after_confirmation(page, address):
 
 def test_files_in_quarantine_are_put_back_by_keyboard(page, address, tmp_path):
     left = tmp_path / "people" / "left-over.parquet"
-    left.write_bytes(b"nobody's")
+    left.write_bytes(b"orphaned")
     os.utime(left, (1, 1))
     post(f"{address}/v1/tables/people/vacuum", json={"quarantine": True}).raise_for_status()
     name = f"sales.{'long_' * 12}name"
@@ -281,7 +281,7 @@ def sound(page):
 
 def test_deleting_asks_first_and_can_be_cancelled(page, address, tmp_path):
     left = tmp_path / "people" / "left-over.parquet"
-    left.write_bytes(b"nobody's")
+    left.write_bytes(b"orphaned")
     os.utime(left, (1, 1))
     page.goto(f"{address}/dashboard/tables/people/maintenance")
     page.select_option("#action", "vacuum")

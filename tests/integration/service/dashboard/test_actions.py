@@ -41,7 +41,7 @@ def test_tasks_are_run_and_their_results_shown(table):
 @pytest.mark.parametrize("action", MENU)
 def test_every_task_has_a_resource(table, action):
     left = table.folder / "left-over.parquet"
-    left.write_bytes(b"nobody's")
+    left.write_bytes(b"orphaned")
     os.utime(left, (1, 1))
 
     page = run(table, action)

@@ -74,10 +74,10 @@ def test_parameters_of_a_commit_are_told_without_json():
     values = {"predicate": '["(id % 7 = 0)"]', "zOrderBy": "[]", "auto": "false", "mode": "Append"}
     values |= {"partitionBy": '["country","day"]', "properties": "{}", "nothing": None, "deep": "[" * 100_000}
 
-    told = dict(parameters(values))
+    by_label = dict(parameters(values))
 
-    assert told.pop("Deep").startswith("[[")
-    assert told == {
+    assert by_label.pop("Deep").startswith("[[")
+    assert by_label == {
         "Predicate": "(id % 7 = 0)",
         "Auto": "false",
         "Mode": "Append",
@@ -95,10 +95,10 @@ def test_metrics_of_a_commit_have_units():
     }
     values |= {"p25FileSize": 26392, "other": "text", "huge": 10**400}
 
-    told = dict(metrics(values))
+    by_label = dict(metrics(values))
 
-    assert told.pop("Huge").startswith("1000")
-    assert told == {
+    assert by_label.pop("Huge").startswith("1000")
+    assert by_label == {
         "Output rows": "2,286",
         "Execution time": "1.3 s",
         "Removed bytes": "375.3 KiB",
