@@ -18,6 +18,14 @@ NOBODY = 65534
 _READY_SECONDS = 120
 
 
+def _ran(connection, statement):
+    try:
+        connection.execute(statement)
+    except psycopg.errors.DeadlockDetected:
+        return False
+    return True
+
+
 class NoPostgresError(Exception):
     """No PostgreSQL on this machine could be started; the text has the reasons."""
 
@@ -117,10 +125,14 @@ class PostgresServer:
             self._server = None
 
     def execute(self, *statements):
-        """Run statements, each in a separate transaction."""
+        """Run statements, each in a separate transaction and again when it is a deadlock's victim.
+
+        DROP and TRUNCATE lock many tables in an order of their own, so a service at work can deadlock with them.
+        """
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
-                connection.execute(statement)
+                while not _ran(connection, statement):
+                    pass
 
     def query(self, statement):
         """Return the rows of a query."""
