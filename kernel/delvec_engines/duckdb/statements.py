@@ -124,7 +124,7 @@ class Session:
         if threads is not None:
             config["threads"] = str(threads)
         self._config = config
-        self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
+        self._connection = connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None
         self._progress_of: Session | None = None
@@ -147,7 +147,7 @@ class Session:
 
     def close(self) -> None:
         """Close the database, unless it was passed in."""
-        if self._own:
+        if self._own and self._connection is not None:
             self._connection.close()
 
     @contextmanager
@@ -244,7 +244,7 @@ class Session:
                     ) from error
                 with suppress(duckdb.Error):
                     self._connection.close()
-                self._connection = duckdb.connect(":memory:", config=self._config)
+                self._connection = None
                 cursor = self._set_up(settings)
         if cursors is not None:
             with watching._lock:  # noqa: SLF001
@@ -253,9 +253,15 @@ class Session:
 
     def _set_up(self, settings: str) -> Any:
         """Return a connection with settings of its own; those of a connection that was passed in stay."""
-        cursor = self._connection.cursor()
+        cursor = self._database().cursor()
         cursor.execute(settings).fetchall()
         return cursor
+
+    def _database(self) -> Any:
+        """Return the database; it opens at the first statement, as that costs more than many a command without one."""
+        if self._connection is None:
+            self._connection = duckdb.connect(":memory:", config=self._config)
+        return self._connection
 
     @contextmanager
     def _prepared(
@@ -287,7 +293,7 @@ class Session:
         if not any(is_remote(name) for name in source.names):
             return
         with self._lock:
-            if self._connection.filesystem_is_registered(PROTOCOL):
+            if self._database().filesystem_is_registered(PROTOCOL):
                 return
             try:
                 from delvec_engines.duckdb.remote import StorageFileSystem
@@ -295,7 +301,7 @@ class Session:
                 raise EngineUnavailable(
                     f"The DuckDB engine needs {error.name} to read object stores: pip install '.[local]' in Delvec's clone"
                 ) from error
-            self._connection.register_filesystem(StorageFileSystem())
+            self._database().register_filesystem(StorageFileSystem())
 
 
 def rows_of(connection: Any, sql: str) -> pa.Table:

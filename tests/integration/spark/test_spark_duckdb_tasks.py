@@ -223,7 +223,8 @@ def test_tasks_spill_into_a_directory_of_the_executor_s(monkeypatch, tmp_path):
     engines = [duckdb_tasks._engine.__wrapped__(1, 1 << 28) for _ in range(2)]
     places = set()
     for engine in engines:
-        ((place,),) = engine._session._connection.sql("SELECT current_setting('temp_directory')").fetchall()
+        with engine._session.connected() as cursor:
+            ((place,),) = cursor.sql("SELECT current_setting('temp_directory')").fetchall()
         places.add(place)
         engine.close()
     assert len(places) == 2

@@ -16,6 +16,7 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.scanned_table import PEOPLE, Table, ids, people
 
+import delvec
 from delvec_engines.duckdb import DuckDBEngine
 from delvec_engines.duckdb import scan as scan_module
 from delvec_engines.protocol import Engine
@@ -32,6 +33,14 @@ from delvec_storage import files as storage
 def test_it_is_an_engine(engine):
     assert isinstance(engine, Engine)
     assert engine.name.startswith("delvec-duckdb/")
+
+
+def test_a_program_that_only_appends_opens_no_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(duckdb, "connect", lambda *_, **__: pytest.fail("a database was opened"))
+    with delvec.connect(tmp_path, database_url="sqlite://") as lake:
+        table = lake.create_table(tmp_path / "people", "id long")
+        table.append(pa.table({"id": [1, 2]}))
+        assert (table.count(), len(table.history())) == (2, 2)
 
 
 def test_every_type_comes_back_as_it_was_written(engine, location):
@@ -202,8 +211,8 @@ def test_variables_of_the_caller_are_not_tables(local):
     engine = DuckDBEngine()
     __delvec_lookup = people(0, 1)
     assert __delvec_lookup.num_rows == 1
-    with pytest.raises(duckdb.CatalogException):
-        engine._session._connection.sql("SELECT * FROM __delvec_lookup")
+    with engine._session.connected() as cursor, pytest.raises(duckdb.CatalogException):
+        cursor.sql("SELECT * FROM __delvec_lookup")
     engine.close()
 
 
