@@ -62,8 +62,11 @@ MOST_SECONDS = 20 * _SLOWNESS
 _MOST_SECONDS_ON_SPARK = 60 * _SLOWNESS
 """Its first job starts a JVM, and on two busy cores each job takes seconds."""
 
-_SAMPLED = 4
+_SAMPLED = 8
 """Of a test's table of cases the gate runs one in so many; see `sample`."""
+
+_FEW_VALUES = 4
+"""A test marked ``gate`` runs with each value of a parameter that has fewer than so many."""
 
 SAMPLED_FOLDERS = ("tests/integration/", "tests/chaos/", "tests/docs/examples/")
 """Here a case makes tables, and often a service; elsewhere it takes milliseconds."""
@@ -132,7 +135,7 @@ def reason_to_leave_out(item, suite):
 
 
 def sample(table):
-    """Return the cases of a test that the gate runs: one in four, and with another of the first ones in each test.
+    """Return the cases of a test that the gate runs: one in eight, and with another of the first ones in each test.
 
     So of tests on two stores some run on the one and some on the other. A test that is marked ``gate`` runs with each
     engine, store and flag.
@@ -146,7 +149,7 @@ def sample(table):
     counts = Counter(name for name, _ in set().union(*values))
     cases, seen = [], set()
     for place, (item, its) in enumerate(zip(table, values, strict=True)):
-        few = {(name, value) for name, value in its if counts[name] < _SAMPLED}
+        few = {(name, value) for name, value in its if counts[name] < _FEW_VALUES}
         if place in chosen or few - seen:
             cases.append(item)
             seen |= few
