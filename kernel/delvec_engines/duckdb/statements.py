@@ -382,7 +382,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
     if not isinstance(error, OSError | duckdb.IOException) and not any(
         spelling in text for path, name in paths for spelling in _spellings(scan, path, name)
     ):
-        return None
+        return _unnamed_file(error, scan, source, where)
     return _damaged_file(text, scan, source, where)
 
 
@@ -412,6 +412,7 @@ def _translated(
         or _not_text(text, scan, source, where)
         or _beyond_type(text, scan, source)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
+        or (_unnamed_file(error, scan, source, where) if source is not None else None)
     )
     if specific_error is not None:
         return specific_error
@@ -436,14 +437,33 @@ def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> De
             "command again.",
             **facts,
         )
-    path = None if source is None else _unreadable_file(source)
+    path = None
+    if source is not None:
+        paths = source.files["path"].to_pylist()
+        # One file is to blame even if it can be read in another way.
+        path = paths[0] if len(paths) == 1 else _unreadable_file(source)
     if path is None:
         return InternalError(
             f"DuckDB failed on {where}: {reason}. Nothing was committed; use Spark.", **facts
         )
+    return _damaged(path, reason, scan, where)
+
+
+def _unnamed_file(error: Exception, scan: Scan, source: ScanSource, where: str) -> CorruptTable | None:
+    """Return the error about a damaged file that DuckDB's error does not name; None if there is none.
+
+    DuckDB gives errors of expressions a class, but its Parquet reader has some without one, and internal ones.
+    """
+    is_of_reader = type(error) is duckdb.Error or str(error).startswith(_FATAL)
+    path = _unreadable_file(source) if is_of_reader else None
+    return None if path is None else _damaged(path, str(error).partition("\n")[0], scan, where)
+
+
+def _damaged(path: str, reason: str, scan: Scan, where: str) -> CorruptTable:
     return CorruptTable(
         f"The data file '{path}' of {where} cannot be read, because it is damaged: {reason}. Restore it from a backup.",
-        **facts,
+        table=scan.name,
+        version=scan.version,
         file=path,
     )
 
@@ -451,8 +471,6 @@ def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> De
 def _unreadable_file(source: ScanSource) -> str | None:
     """Return the first file that DuckDB cannot read as a whole; None if there is none among the first few."""
     paths = source.files["path"].to_pylist()
-    if len(paths) == 1:
-        return str(paths[0])
     size = 0
     with closing(Session(threads=1)) as session:  # the next such error must not end a database in use
         session.mount(source)

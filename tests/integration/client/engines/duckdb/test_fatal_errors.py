@@ -1,4 +1,4 @@
-"""A damaged file that ends DuckDB's database costs one command, which names the file, and nothing else."""
+"""A damaged file, which in some versions of DuckDB ends its database, costs one command, which names the file."""
 
 import duckdb
 import pyarrow as pa
@@ -41,6 +41,7 @@ COMMANDS = {
         .execute()
     ),
     "optimize": lambda table: table.optimize(rewrite="always"),
+    "aggregate": lambda table: table.count("name = 'n'"),
 }
 
 
@@ -62,10 +63,24 @@ def test_the_error_names_the_file_and_the_engine_lives_on(lake, tmp_path, comman
     assert good.to_arrow().num_rows == 7
 
 
+@pytest.mark.parametrize("columns", ["count(name)", "name"])
+def test_a_query_names_the_file(lake, tmp_path, columns):
+    _, path = table(lake, tmp_path / "bad", damaged=1)
+    with pytest.raises(CorruptTable) as raised:
+        lake.sql(f"SELECT {columns} FROM delta.`{tmp_path / 'bad'}` WHERE id > 0")
+    assert raised.value.details["file"] == path
+
+
+class EndedConnection:
+    """What DuckDB says of a connection whose database a fatal error has ended; which files cause one, versions differ."""
+
+    def cursor(self):
+        raise duckdb.FatalException(
+            "FATAL Error: database has been invalidated because of a previous fatal error"
+        )
+
+
 def test_a_connection_of_the_caller_is_not_replaced(lake, tmp_path):
-    with duckdb.connect() as connection:
-        bad, _ = table(lake, tmp_path / "bad", damaged=0, engine=DuckDBEngine(connection))
-        with pytest.raises(CorruptTable):
-            bad.to_arrow()
-        with pytest.raises(EngineUnavailable, match="Open another one"):
-            bad.to_arrow()
+    people, _ = table(lake, tmp_path / "people", engine=DuckDBEngine(EndedConnection()))
+    with pytest.raises(EngineUnavailable, match="Open another one"):
+        people.to_arrow()
