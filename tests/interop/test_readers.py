@@ -6,6 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaProtocolError
+from tests.support.duckdb_extensions import NoExtensionsError, packages, query
 
 import delvec
 
@@ -66,6 +67,19 @@ def test_polars_reads(written):
     assert pl.read_delta(path)["id"].sort().to_list() == LEFT
     assert pl.scan_delta(path).filter(pl.col("id") < 5).collect()["id"].sort().to_list() == [3, 4]
     assert pl.scan_delta(path).select(pl.len()).collect().item() == len(LEFT)
+
+
+@pytest.mark.full("installs another DuckDB with its extensions")
+def test_duckdbs_extension_reads(written, tmp_path):
+    _, path, _ = written
+    try:
+        packages()
+    except NoExtensionsError as error:
+        pytest.skip(f"no extensions of DuckDB: {error}")
+    rows = query(f"SELECT id FROM delta_scan('{path}')", tmp_path)
+    assert sorted(rows["id"].to_pylist()) == LEFT
+    (counted,) = query(f"SELECT count(*) AS rows FROM delta_scan('{path}')", tmp_path).to_pylist()
+    assert counted == {"rows": len(LEFT)}
 
 
 def test_parquet_files_alone_are_not_the_table(written):

@@ -1,10 +1,12 @@
 """COMPUTE STATISTICS: results, concurrent writers, and unchanged facts."""
 
 import json
+import time
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import delvec
@@ -201,3 +203,34 @@ def test_nan_leaves_a_column_without_bounds_and_nulls_are_counted_among_live_row
     (stats,) = live_stats(table).values()
     assert (stats["minValues"]["x"], stats["maxValues"]["x"]) == (2.0, 2.0)
     assert pc.sum(table.to_arrow()["x"]).as_py() == 2.0
+
+
+def test_statistics_of_another_shape_are_none(people, tmp_path):
+    """ClickHouse 26.9 wraps statistics in a field that no reader asks for, and gives times in seconds."""
+    pq.write_table(people.to_arrow().slice(0, 20), tmp_path / "people" / "clickhouse.parquet")
+    add = {
+        "path": "clickhouse.parquet",
+        "partitionValues": {},
+        "size": (tmp_path / "people" / "clickhouse.parquet").stat().st_size,
+        "modificationTime": int(time.time()),
+        "dataChange": True,
+        "stats": json.dumps({"stats_json": json.dumps({"numRecords": 20})}),
+        "baseRowId": 200,
+        "defaultRowCommitVersion": 3,
+    }
+    high_water = {
+        "domain": "delta.rowTracking",
+        "configuration": '{"rowIdHighWaterMark":219}',
+        "removed": False,
+    }
+    log = tmp_path / "people" / "_delta_log" / f"{people.version() + 1:020}.json"
+    info = {"commitInfo": {"operation": "UNKNOWN", "engineInfo": "ClickHouse"}}
+    log.write_text("\n".join(map(json.dumps, (info, {"add": add}, {"domainMetadata": high_water}))))
+
+    assert people.count() == people.to_arrow().num_rows == 220
+    assert people.delete("id = 3")["numDeletedRows"] == 2
+    assert people.count("id < 10") == 18
+    assert live_stats(people)["clickhouse.parquet"]["numRecords"] == 20
+    assert people.check()["num-errors"] == 0
+    assert people.optimize(rewrite="always")["numRemovedFiles"] == 3
+    assert people.count() == people.to_arrow().num_rows == 218
