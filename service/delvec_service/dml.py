@@ -6,7 +6,7 @@ planning, checks, conflicts and answers are the same. They and DuckDB, which is 
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -23,7 +23,7 @@ from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailab
 from delvec_errors.words import counted
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true
-from delvec_service import operations
+from delvec_service.commits import commit_answers
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.in_process import Handlers, InProcessService
@@ -434,13 +434,13 @@ class _CommandService(InProcessService):
         self.done = super().commit(table, asked, transaction_id)
         return self.done
 
-    def _commit(self, body: Any, values: Mapping[str, Any], key: str | None, parsed: Any) -> Any:
+    def _commit(self, table: OpenTable, body: Any, key: str | None, parsed: Any) -> CommitResponse:
         if self._identity is None:
-            return super()._commit(body, values, key, parsed)
-        # Not operations.commit: it would store a conflict as the answer of all attempts.
+            return super()._commit(table, body, key, parsed)
+        # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
         changes = changes_of(body, self._identity.transaction_id, self._of_command)
         changes = replace(changes, request_hash=self._identity.request_hash)
-        return operations.commit_changes(self.service, self._of_command, changes)[0]
+        return commit_answers.commit_changes(self.service.commits, self._of_command, changes)[0]
 
     def _check_earlier(self, identity: _RequestIdentity, newest: int) -> None:
         """Raise _AlreadyCommitted if an earlier copy of the request has committed a version up to the newest."""
@@ -448,7 +448,7 @@ class _CommandService(InProcessService):
             self._of_command, identity.transaction_id, identity.request_hash, identity.since, newest
         )
         if earlier is not None:
-            raise _AlreadyCommitted(operations.committed_response(earlier[0]))
+            raise _AlreadyCommitted(commit_answers.committed_response(earlier[0]))
         identity.since = max(identity.since, newest)
 
     def _newest_version(self) -> int:

@@ -19,14 +19,18 @@ from pydantic import BaseModel
 
 from delvec_commands.service_adapter import Plan, ServiceAdapter
 from delvec_contract import operations
+from delvec_contract.commits import CommitResponse
 from delvec_contract.operations import Operation
 from delvec_contract.tables import TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
-from delvec_service import operations as operated
+from delvec_service import registration
 from delvec_service.auth.access import Access
 from delvec_service.bad_requests import check_text, check_texts
+from delvec_service.commits import allocation, commit_answers
 from delvec_service.handler_calls import call_handler
 from delvec_service.logs import bind_log_context, log_context, logger, of_request
+from delvec_service.maintenance.health import health_answer
+from delvec_service.scans import describe, scan_answers
 from delvec_service.scans.change_feed_plan import plan_changes
 from delvec_service.scans.stream_plan import plan_additions
 from delvec_service.service import Service
@@ -42,6 +46,7 @@ Handlers = Callable[[str], Callable[..., Any]]
 
 _GRACE_SECONDS: Final = 10.0
 """How long close() waits for operations under way."""
+_OK: Final = 200
 _ERRORS: Final = 400
 
 
@@ -102,9 +107,12 @@ class InProcessService(ServiceAdapter):
         def run() -> Any:
             _check_path(path)
             parsed = _checked(body)
-            method = _OPERATIONS.get((operation.name, frozenset(parameters)))
-            if method is not None:
-                return getattr(self, method)(body, {**parameters, **path}, key, parsed)
+            if operation.name == operations.COMMIT.name:
+                return self._commit(self._table(path["table"]), body, key, parsed)
+            direct = _DIRECT.get((operation.name, *sorted(parameters)))
+            if direct is not None:
+                table = self._table(path["table"]) if "table" in path else None
+                return direct(self.service, table, body, parameters, key)
             handler = self._handlers(operation.name)
             return call_handler(self.service, handler, self._table, body, {**parameters, **path}, key)
 
@@ -115,12 +123,12 @@ class InProcessService(ServiceAdapter):
         return cast("_Answer", operation.answer.model_validate_json(answer.body))
 
     def _attempt_plan(self, operation: Operation[Plan], table: str, body: BaseModel) -> tuple[Plan, pa.Table]:
-        def run() -> Any:
+        def run() -> tuple[Plan, pa.Table]:
             _check_path({"table": table})
             _checked(body)
-            return getattr(self, _PLANS[operation.name])(self._table(table), body)
+            return _PLANS[operation.name](self.service, self._table(table), body)
 
-        return cast("tuple[Plan, pa.Table]", self._run(operation, {"table": table}, run))
+        return self._run(operation, {"table": table}, run)
 
     def _run(
         self, operation: Operation[Any], path: Mapping[str, str], work: Callable[[], _Answer]
@@ -144,7 +152,7 @@ class InProcessService(ServiceAdapter):
                 raise InternalError(
                     f"Delvec failed unexpectedly in {operation.name}: {type(error).__name__}: {error}"
                 ) from error
-            self._answered(operation, path, operated.OK)
+            self._answered(operation, path, _OK)
             return answer
 
     def _answered(self, operation: Operation[Any], path: Mapping[str, str], status: int) -> None:
@@ -169,88 +177,84 @@ class InProcessService(ServiceAdapter):
         bind_log_context(table=table.name, table_id=table.record.id)
         return table
 
-    # --- operations on every command's way ----------------------------------------------------------------
-
-    def _begin(self, body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.begin(self.service, self._table(values["table"]), body)
-
-    def _allocate(self, body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.allocate(self.service, self._table(values["table"]), body)
-
-    def _commit(self, body: Any, values: Mapping[str, Any], key: str | None, parsed: Any) -> Any:
-        committed = operated.commit(self.service, self._table(values["table"]), body, parsed, key)
+    def _commit(self, table: OpenTable, body: Any, key: str | None, parsed: Any) -> CommitResponse:
+        committed = commit_answers.commit(
+            self.service.commits, self.service.answers, table, body, parsed, key
+        )
         if not isinstance(committed, StoredAnswer):
             return committed[0]
         if committed.status >= _ERRORS:
             raise from_wire(json.loads(committed.body))
         return operations.COMMIT.answer.model_validate_json(committed.body)
 
-    def _find_commit(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        table = self._table(values["table"])
-        return operated.find_commit(self.service, table, values["transaction-id"], values.get("read-version"))
 
-    def _register(self, body: Any, _values: Mapping[str, Any], key: str | None, _parsed: Any) -> Any:
-        return operated.register(self.service, Access(), body, key)[0]
-
-    def _resolve(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        check_text(values["location"], "query field 'location'")
-        record = self.service.tables.at(values["location"])
-        return TablesResponse(tables=[] if record is None else [operated.resource(record)])
-
-    def _tables(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.tables(self.service, Access(), None, values["page-size"])
-
-    def _get_table(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.resource(self._table(values["table"]).record)
-
-    def _snapshot(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.snapshot(self.service, self._table(values["table"]))
-
-    def _detail(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.detail(self.service, self._table(values["table"]))
-
-    def _history(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.history(self._table(values["table"]))
-
-    def _health(self, _body: Any, values: Mapping[str, Any], _key: str | None, _parsed: Any) -> Any:
-        return operated.health(self.service, self._table(values["table"]))
-
-    def _plan(self, table: OpenTable, body: Any) -> Any:
-        planned = operated.plan_scan(self.service, table, body)
-        return operated.plan_answer(table, planned, self.service.loader), planned.files
-
-    def _plan_changes(self, table: OpenTable, body: Any) -> Any:
-        planned = plan_changes(self.service.loader, table, body)
-        return operated.changes_answer(table, planned), planned.files
-
-    def _plan_additions(self, table: OpenTable, body: Any) -> Any:
-        planned = plan_additions(self.service.loader, table, body)
-        return operated.additions_answer(table, planned), planned.files
+def _resolved(service: Service, location: str) -> TablesResponse:
+    check_text(location, "query field 'location'")
+    record = service.tables.at(location)
+    return TablesResponse(tables=[] if record is None else [registration.resource(record)])
 
 
-_NONE: Final[frozenset[str]] = frozenset()
-_OPERATIONS: Final = {
-    (operations.BEGIN.name, _NONE): "_begin",
-    (operations.ALLOCATE.name, _NONE): "_allocate",
-    (operations.COMMIT.name, _NONE): "_commit",
-    (
-        operations.FIND_COMMIT.name,
-        frozenset({"transaction-id", "read-version"}),
-    ): "_find_commit",
-    (operations.REGISTER_TABLE.name, _NONE): "_register",
-    (operations.LIST_TABLES.name, frozenset({"location"})): "_resolve",
-    (operations.LIST_TABLES.name, frozenset({"page-size"})): "_tables",
-    (operations.GET_TABLE.name, _NONE): "_get_table",
-    (operations.GET_SNAPSHOT.name, _NONE): "_snapshot",
-    (operations.GET_DETAIL.name, _NONE): "_detail",
-    (operations.GET_HISTORY.name, _NONE): "_history",
-    (operations.GET_HEALTH.name, _NONE): "_health",
+_DIRECT: Final[
+    Mapping[tuple[str, ...], Callable[[Service, Any, Any, Mapping[str, Any], str | None], Any]]
+] = {
+    (operations.BEGIN.name,): lambda service, table, body, *_: allocation.begin(
+        table, service.loader, service.ledger, body
+    ),
+    (operations.ALLOCATE.name,): lambda service, table, body, *_: allocation.allocate(
+        table,
+        service.loader,
+        service.ledger,
+        body,
+        target_bytes=service.settings.deletion_vector_target_bytes,
+    ),
+    (operations.FIND_COMMIT.name, "read-version", "transaction-id"): (
+        lambda service, table, _body, values, _key: commit_answers.find_commit(
+            service.outcomes, table, values["transaction-id"], values["read-version"]
+        )
+    ),
+    (operations.REGISTER_TABLE.name,): lambda service, _table, body, _values, key: registration.register(
+        service, Access(), body, key
+    )[0],
+    (operations.LIST_TABLES.name, "location"): lambda service, _table, _body, values, _key: _resolved(
+        service, values["location"]
+    ),
+    (operations.LIST_TABLES.name, "page-size"): lambda service, _table, _body, values, _key: (
+        registration.tables(service, Access(), None, values["page-size"])
+    ),
+    (operations.GET_TABLE.name,): lambda _service, table, *_: registration.resource(table.record),
+    (operations.GET_SNAPSHOT.name,): lambda service, table, *_: describe.snapshot_answer(
+        service.loader, table
+    ),
+    (operations.GET_DETAIL.name,): lambda service, table, *_: describe.detail_answer(service.loader, table),
+    (operations.GET_HISTORY.name,): lambda _service, table, *_: describe.history_answer(table),
+    (operations.GET_HEALTH.name,): lambda service, table, *_: health_answer(
+        service.loader, service.health, table, service.overwrite_watch.overwritten(table.location)
+    ),
 }
-"""By the names of their operations and parameters; with any others, operations are left to their handlers."""
+"""What is on every command's way, by operation and parameters; with any others, operations are left to their handlers."""
+
+
+def _scan(service: Service, table: OpenTable, body: Any) -> tuple[Any, pa.Table]:
+    planned = scan_answers.plan_scan(
+        service.loader, table, body, turns=service.plan_queue, observer=service.observer
+    )
+    return scan_answers.plan_answer(service.loader, table, planned), planned.files
+
+
+def _changes(service: Service, table: OpenTable, body: Any) -> tuple[Any, pa.Table]:
+    planned = plan_changes(service.loader, table, body)
+    return scan_answers.changes_answer(table, planned), planned.files
+
+
+def _additions(service: Service, table: OpenTable, body: Any) -> tuple[Any, pa.Table]:
+    planned = plan_additions(service.loader, table, body)
+    return scan_answers.additions_answer(table, planned), planned.files
+
+
 _PLANS: Final = {
-    operations.PLAN_SCAN.name: "_plan",
-    operations.PLAN_CHANGES.name: "_plan_changes",
-    operations.PLAN_ADDITIONS.name: "_plan_additions",
+    operations.PLAN_SCAN.name: _scan,
+    operations.PLAN_CHANGES.name: _changes,
+    operations.PLAN_ADDITIONS.name: _additions,
 }
 
 

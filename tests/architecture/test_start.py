@@ -92,7 +92,7 @@ def test_a_command_that_reads_the_log_imports_no_web_application(tmp_path, comma
 
     found = imported(COMMAND, command, *([] if command == "tables" else [table]))
 
-    assert "delvec_service.operations" in found
+    assert "delvec_service.in_process" in found
     assert not found & (WEB | SECRETS | {"alembic", "pandas", "pyspark"})
 
 

@@ -35,9 +35,9 @@ from delvec_errors import CommitOutcomeUnknown, ConcurrentModification
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.features.managed_tables import TABLE_ID
-from delvec_service import operations
-from delvec_service.commits import fault_points
+from delvec_service.commits import commit_answers, fault_points
 from delvec_service.config import Settings
+from delvec_service.scans.describe import snapshots_answer
 from delvec_service.service import assembled
 from delvec_storage.files import read_deletion_vectors
 
@@ -165,14 +165,14 @@ class History:
 
     def read(self, dice, service, tables, one):
         numbers = dice.sample(range(TABLES), dice.randint(2, TABLES))
-        snapshots = operations.snapshots(service, [tables[number] for number in numbers]).snapshots
+        snapshots = snapshots_answer(service.loader, [tables[number] for number in numbers]).snapshots
         one.reads = {number: each.version for number, each in zip(numbers, snapshots, strict=True)}
 
     def alone(self, dice, service, tables, one):
         number = dice.randrange(TABLES)
         body = self.commit_of(dice, service, tables, one, number, "append")
         request = CommitRequest.model_validate({**body, "transaction-id": one.key})
-        operations.commit(service, tables[number], request, body)
+        commit_answers.commit(service.commits, service.answers, tables[number], request, body)
 
     def together(self, dice, service, tables, one):
         numbers = dice.sample(range(TABLES), dice.randint(2, TABLES))
@@ -184,7 +184,9 @@ class History:
         request = TransactionRequest.model_validate({"transaction-id": one.key, "tables": parts})
         times = 2 if dice.random() < 0.1 else 1
         for _ in range(times):
-            operations.commit_transaction(service, [tables[number] for number in numbers], request)
+            commit_answers.commit_transaction(
+                service.multi_table, service.answers, [tables[number] for number in numbers], request
+            )
 
     def commit_of(self, dice, service, tables, one, number, kind):
         table = tables[number]

@@ -11,11 +11,11 @@ from delvec_errors import (
     SourceRowsChanged,
     StreamSchemaChanged,
 )
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.scans.scan_answers import additions_answer
 from delvec_service.scans.stream_plan import plan_additions
 
 __all__ = ["router"]
@@ -54,5 +54,5 @@ def plan_of_additions(
     """
     planned = plan_additions(service.loader, table, body)
     if ARROW_STREAM in accept:
-        return arrow_response(operations.additions_answer(table, planned), planned.files)
-    return operations.additions_answer(table, planned, plan_files(planned.files))
+        return arrow_response(additions_answer(table, planned), planned.files)
+    return additions_answer(table, planned, plan_files(planned.files))

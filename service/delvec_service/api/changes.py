@@ -15,12 +15,12 @@ from delvec_errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.change_feed_plan import plan_changes
+from delvec_service.scans.scan_answers import changes_answer
 
 __all__ = ["router"]
 
@@ -55,8 +55,8 @@ def plan_of_changes(
     """
     planned = plan_changes(service.loader, table, body)
     if ARROW_STREAM in accept:
-        return arrow_response(operations.changes_answer(table, planned), planned.files)
-    return operations.changes_answer(table, planned, _files(planned.files))
+        return arrow_response(changes_answer(table, planned), planned.files)
+    return changes_answer(table, planned, _files(planned.files))
 
 
 def _files(files: pa.Table) -> list[ChangedFile]:

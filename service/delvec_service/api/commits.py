@@ -28,13 +28,13 @@ from delvec_errors import (
     VersionNotFound,
 )
 from delvec_kernel.log.log_segment import commit_path
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.commits import allocation, commit_answers
 from delvec_service.store.answers import StoredAnswer
 
 __all__ = ["CommitRoute", "routers"]
@@ -71,7 +71,7 @@ _mutations = resource_router("commits", Mutation)
 )
 def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
     """Begin a transaction before writing data files. The answer has what the writer needs to know."""
-    return operations.begin(service, table, body)
+    return allocation.begin(table, service.loader, service.ledger, body)
 
 
 @_commits.post(
@@ -109,7 +109,7 @@ def commit(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    committed = operations.commit(service, table, body, parsed, idempotency_key)
+    committed = commit_answers.commit(service.commits, service.answers, table, body, parsed, idempotency_key)
     if isinstance(committed, StoredAnswer):
         return replay(committed)
     answer, is_replayed = committed

@@ -21,7 +21,7 @@ from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
 from delvec_service.cloning.convert import convert
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import resource
+from delvec_service.registration import resource
 
 __all__ = ["router"]
 

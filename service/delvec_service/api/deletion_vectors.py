@@ -4,11 +4,11 @@ from fastapi import status
 
 from delvec_contract.commits import AllocateRequest, AllocateResponse
 from delvec_errors import InvalidCommit, UnsupportedWriterFeature
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.api.resource import resource_router
+from delvec_service.commits.allocation import allocate
 
 __all__ = ["router"]
 
@@ -25,4 +25,10 @@ def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: Serv
 
     Deletion vectors share files of about the configured size.
     """
-    return operations.allocate(service, table, body)
+    return allocate(
+        table,
+        service.loader,
+        service.ledger,
+        body,
+        target_bytes=service.settings.deletion_vector_target_bytes,
+    )

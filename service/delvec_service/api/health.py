@@ -9,11 +9,11 @@ from delvec_contract.health import HealthListResponse, HealthResponse, HealthSam
 from delvec_contract.health_metrics import HealthOrder
 from delvec_contract.shapes import Column
 from delvec_errors import InvalidTableChange, UnknownColumn
-from delvec_service import operations
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.maintenance.health import health_answer
 from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.snapshots.time_travel import moment_of
 
@@ -65,9 +65,11 @@ def get_health(
     They come from the log. Of the newest version a sample of live files is also looked up in storage; if one of them is
     missing or damaged, or if the last `…/check` found errors, the score is 0, and only a check is recommended.
     """
-    return operations.health(
-        service,
+    return health_answer(
+        service.loader,
+        service.health,
         table,
+        service.overwrite_watch.overwritten(table.location),
         version=moment.version,
         timestamp=moment.timestamp,
         files=files,

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import Query
 
 from delvec_contract.commits import CommitOutcome
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.commits import commit_answers
 
 __all__ = ["router"]
 
@@ -32,4 +32,4 @@ def find_commit(
     ] = None,
 ) -> CommitOutcome:
     """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
-    return operations.find_commit(service, table, transaction_id, read_version)
+    return commit_answers.find_commit(service.outcomes, table, transaction_id, read_version)

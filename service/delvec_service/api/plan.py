@@ -28,11 +28,11 @@ from delvec_errors import (
     UnsupportedTable,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.scans import scan_answers
 
 __all__ = [
     "ARROW_STREAM",
@@ -93,11 +93,20 @@ def plan_scan(
         at, offset = _position(body.page_token, body.version)
 
     limit = None if arrow else body.page_size
-    planned = operations.plan_scan(service, table, body, at=at, offset=offset, limit=limit)
+    planned = scan_answers.plan_scan(
+        service.loader,
+        table,
+        body,
+        turns=service.plan_queue,
+        observer=service.observer,
+        at=at,
+        offset=offset,
+        limit=limit,
+    )
     if arrow:
-        return arrow_response(operations.plan_answer(table, planned, service.loader), planned.files)
-    return operations.plan_answer(
-        table, planned, service.loader, offset=offset, files=plan_files(planned.files)
+        return arrow_response(scan_answers.plan_answer(service.loader, table, planned), planned.files)
+    return scan_answers.plan_answer(
+        service.loader, table, planned, offset=offset, files=plan_files(planned.files)
     )
 
 

@@ -25,8 +25,8 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, res
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import drop, register, resource, tables
 from delvec_service.page_tokens import LONGEST_TOKEN
+from delvec_service.registration import drop, register, resource, tables
 
 __all__ = ["router"]
 

@@ -9,6 +9,7 @@ from fastapi import Path, Response
 
 from delvec_contract.access import Role
 from delvec_contract.transactions import (
+    CommittedTable,
     SnapshotsRequest,
     SnapshotsResponse,
     TransactionOutcome,
@@ -32,7 +33,6 @@ from delvec_errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_service import operations
 from delvec_service.api.commits import CommitRoute
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
@@ -41,7 +41,9 @@ from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
+from delvec_service.commits import commit_answers
 from delvec_service.logs import bind_log_context
+from delvec_service.scans.describe import snapshots_answer
 from delvec_service.service import Service
 from delvec_service.store.answers import StoredAnswer
 from delvec_service.store.open_table import OpenTable
@@ -104,7 +106,9 @@ def commit_transaction(
         )
     tables = [_opened(service, access, each.table, "writer") for each in body.tables]
     bind_log_context(change=", ".join(table.name for table in tables))
-    committed = operations.commit_transaction(service, tables, body, idempotency_key)
+    committed = commit_answers.commit_transaction(
+        service.multi_table, service.answers, tables, body, idempotency_key
+    )
     if isinstance(committed, StoredAnswer):
         return replay(committed)
     answer, is_replayed = committed
@@ -119,13 +123,24 @@ def find_transaction(
     access: Caller,
 ) -> TransactionOutcome:
     """Return the outcome of a transaction over several tables. An unknown outcome is also an answer."""
-    return operations.find_transaction(service, access, transaction)
+    access.is_decided = True
+    decision = service.multi_table.find(transaction)
+    committed = [] if decision is None else map(CommittedTable.model_validate, decision.answers)
+    return TransactionOutcome(
+        transaction_id=transaction,
+        result="unknown" if decision is None else "committed" if decision.is_commit else "undone",
+        tables=[each for each in committed if access.sees(each.table_id, each.name)],
+        # It may name tables.
+        reason=None if decision is None or access.is_restricted else decision.reason or None,
+    )
 
 
 @_reading.post("/snapshots", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_snapshots(body: SnapshotsRequest, service: ServiceState, access: Caller) -> SnapshotsResponse:
     """Return several tables at one moment, as versions to read them at."""
-    return operations.snapshots(service, [_opened(service, access, each, "reader") for each in body.tables])
+    return snapshots_answer(
+        service.loader, [_opened(service, access, each, "reader") for each in body.tables]
+    )
 
 
 def _opened(service: Service, access: Access, table: str, role: Role) -> OpenTable:

@@ -29,8 +29,8 @@ from delvec_service.api.uc_delta import names, register_external, table_credenti
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import drop
 from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
+from delvec_service.registration import drop
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord

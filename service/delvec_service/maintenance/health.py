@@ -13,21 +13,24 @@ from delvec_contract import health as wire
 from delvec_contract.health import FindingFile, HealthResponse, OverwrittenCommit, Recommendation
 from delvec_errors import CorruptTable
 from delvec_kernel.log.log_policy import LogPolicy
-from delvec_kernel.schema.column_paths import ColumnPath
+from delvec_kernel.schema.column_paths import ColumnPath, parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.checks.findings import Finding as Problem
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
 from delvec_maintenance.health.overlap import ColumnOverlap
 from delvec_maintenance.health.removed_files import RemovedFiles
-from delvec_service.iceberg.lag import IcebergLag
+from delvec_service.iceberg.lag import IcebergLag, iceberg_lags
 from delvec_service.maintenance.health_report import DEFAULT_VECTOR_FILE_SIZE, Finding, HealthReport, examine
+from delvec_service.maintenance.health_watch import HealthWatch
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.health_samples import CommitCounts
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable
 from delvec_service.store.own_commits import Overwritten
 
-__all__ = ["TableHealth", "health"]
+__all__ = ["TableHealth", "health", "health_answer"]
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "OPTIMIZE": "delvec optimize {table}",
@@ -108,6 +111,57 @@ def health(
         problems=problems,
     )
     return TableHealth(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now))
+
+
+def health_answer(
+    loader: SnapshotLoader,
+    watch: HealthWatch,
+    table: OpenTable,
+    overwritten: Sequence[Overwritten],
+    *,
+    version: int | None = None,
+    timestamp: str | None = None,
+    files: int = 0,
+    partitions: int = 0,
+    failed: Sequence[str] = (),
+    columns: Sequence[str] = (),
+) -> HealthResponse:
+    """Return the health of a table, and keep a sample of it.
+
+    Args:
+        loader: reads snapshots.
+        watch: keeps samples.
+        table: the table.
+        overwritten: own commits that other writers replaced.
+        version: of the table; by default the newest.
+        timestamp: the same by time.
+        files: how many files to list per recommendation.
+        partitions: how many partitions to report on.
+        failed: live files that could not be read.
+        columns: in which to report how much files overlap, besides the clustering columns.
+    """
+    is_newest = version is None and timestamp is None
+    counts = watch.counts(table.record.id) if is_newest else None
+    paths = [parse_path(name) for name in columns]
+
+    def look(snapshot: Snapshot) -> HealthResponse:
+        table_health = health(
+            snapshot,
+            table.objects,
+            table.name,
+            vector_file_size=watch.vector_file_size,
+            traced=files,
+            partitions=partitions,
+            columns=paths,
+            problems=watch.damage.look(table, snapshot, failed=failed) if is_newest else (),
+        )
+        lags = iceberg_lags(loader, table, snapshot) if is_newest else ()
+        if is_newest:
+            # Others may have committed since the last sample, or there is no sample yet.
+            watch.keep(table.record.id, snapshot, table_health.report)
+        return table_health.response(overwritten, counts, lags)
+
+    return loader.reading(table.objects, table.name, look, version=version, timestamp=timestamp)
 
 
 def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> RemovedFiles | None:

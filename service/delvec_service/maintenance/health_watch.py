@@ -56,12 +56,13 @@ class HealthWatch:
     Attributes:
         store: the same, for readers.
         damage: what is known of errors in logs and files.
+        vector_file_size: target size of deletion vector files, in bytes.
     """
 
     def __init__(self, store: HealthSampleStore, vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE) -> None:
         self.store = store
         self.damage = DamageWatch()
-        self._vector_file_size = vector_file_size
+        self.vector_file_size = vector_file_size
         self._lock = threading.Lock()
         self._waiting: dict[str, _PendingOutcomes] = {}
         self._principals: LruCache[tuple[str, int], str] = LruCache(_PRINCIPALS)
@@ -97,7 +98,7 @@ class HealthWatch:
         try:
             health_report = report or examine(
                 snapshot,
-                vector_file_size=self._vector_file_size,
+                vector_file_size=self.vector_file_size,
                 problems=self.damage.remembered(table_id, snapshot),
             )
         except SegmentsLost:

@@ -1,12 +1,22 @@
-"""DESCRIBE DETAIL and DESCRIBE HISTORY of a table, and the ranges of its columns.
+"""Tables described: snapshots, DESCRIBE DETAIL and DESCRIBE HISTORY, and the ranges of columns.
 
 Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
 
+import random
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from delvec_contract.tables import ColumnRange, HistoryEntry
+from delvec_contract.tables import (
+    ColumnRange,
+    DetailResponse,
+    HistoryEntry,
+    HistoryResponse,
+    SnapshotResponse,
+)
+from delvec_contract.transactions import SnapshotsResponse
+from delvec_errors import ConcurrentWrite
 from delvec_kernel.actions.actions import CommitInfo, Metadata, first_of
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest
@@ -16,11 +26,26 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.zcubes import clustering_columns
 from delvec_service.scans.plan import naming
 from delvec_service.snapshots.history_entry import history_entry
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import first_stamped
+from delvec_service.snapshots.version_marks import read_mark
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.registry import TableRecord
 
-__all__ = ["column_ranges", "detail", "history"]
+__all__ = [
+    "column_ranges",
+    "detail",
+    "detail_answer",
+    "history",
+    "history_answer",
+    "snapshot_answer",
+    "snapshot_fields",
+    "snapshots_answer",
+]
+
+_ROUNDS: Final = 50
 
 
 def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[HistoryEntry]:
@@ -110,3 +135,98 @@ def column_ranges(snapshot: Snapshot, columns: Sequence[str], table: str) -> dic
     chosen = [member.chosen for member in snapshot.live.members]
     found = {column.path[0]: least_and_greatest(chosen, column) for column in known}
     return {name: ColumnRange(min=each[0], max=each[1]) for name, each in found.items() if each is not None}
+
+
+def history_answer(table: OpenTable, limit: int | None = None) -> HistoryResponse:
+    """Return the commits that the log still has, newest first; see :func:`history`."""
+    return HistoryResponse(history=history(table.objects, table.name, limit))
+
+
+def detail_answer(
+    loader: SnapshotLoader, table: OpenTable, *, version: int | None = None, timestamp: str | None = None
+) -> DetailResponse:
+    """Return the details of a table; see :func:`detail`."""
+    snapshot = loader.load(table.objects, table.name, version=version, timestamp=timestamp)
+    return DetailResponse(detail=detail(snapshot, table.name))
+
+
+def snapshot_answer(
+    loader: SnapshotLoader,
+    table: OpenTable,
+    *,
+    version: int | None = None,
+    timestamp: str | None = None,
+    ranges: Sequence[str] = (),
+) -> SnapshotResponse:
+    """Return a version of a table, by default the newest.
+
+    Args:
+        loader: reads snapshots.
+        table: the table.
+        version: of the table.
+        timestamp: the same by time.
+        ranges: columns whose least and greatest values to return; see :func:`column_ranges`.
+    """
+    if not ranges:
+        snapshot = loader.load(table.objects, table.name, version=version, timestamp=timestamp)
+        return SnapshotResponse(**snapshot_fields(table.record, snapshot, loader))
+
+    def look(snapshot: Snapshot) -> SnapshotResponse:
+        found = column_ranges(snapshot, ranges, table.name)
+        return SnapshotResponse(**snapshot_fields(table.record, snapshot, loader), column_ranges=found)
+
+    return loader.reading(table.objects, table.name, look, version=version, timestamp=timestamp)
+
+
+def snapshots_answer(loader: SnapshotLoader, tables: Sequence[OpenTable]) -> SnapshotsResponse:
+    """Return several tables at one moment.
+
+    Each version is read twice, all of them before any of them again: one that is the same both times was the newest in
+    between, so those of a round without any change were the newest at one moment.
+
+    Raises:
+        ConcurrentWrite: the tables are written so often that there was no such round.
+    """
+    before: list[int] = []
+    for number in range(_ROUNDS):
+        newest = [loader.load(table.objects, table.name, checkpoints=False) for table in tables]
+        versions = [each.version for each in newest]
+        if versions == before or len(tables) == 1:
+            break
+        before = versions
+        time.sleep(random.uniform(0, 0.001 * number))  # noqa: S311 - spreads load
+    else:
+        raise ConcurrentWrite(
+            f"The tables {', '.join(table.name for table in tables)} are written so often that they could not be read at one "
+            "moment; try again, or with fewer tables."
+        )
+    return SnapshotsResponse(
+        snapshots=[
+            SnapshotResponse(**snapshot_fields(table.record, each, loader))
+            for table, each in zip(tables, newest, strict=True)
+        ]
+    )
+
+
+def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
+    """Return the fields of :class:`~delvec_contract.SnapshotResponse`."""
+    return {
+        "table_id": record.id,
+        "name": record.name,
+        "location": record.location,
+        "version": snapshot.version,
+        "read_mark": read_mark(loader, snapshot),
+        "timestamp": snapshot.timestamp,
+        "table_schema": snapshot.schema.to_json(),
+        "partition_columns": list(snapshot.partition_columns),
+        "configuration": dict(snapshot.configuration),
+        "protocol": snapshot.protocol.to_json(),
+        "metadata_id": snapshot.metadata.id,
+        "num_files": snapshot.num_files,
+        "size_in_bytes": snapshot.size_in_bytes,
+        "num_deletion_vectors": snapshot.num_deletion_vectors,
+        "num_deleted_rows": snapshot.num_deleted_rows,
+        "num_rows": snapshot.num_rows,
+        "app_transactions": {name: txn.version for name, txn in snapshot.txns.items()},
+        "domain_metadata": {name: entry.configuration for name, entry in snapshot.domain_metadata.items()},
+    }

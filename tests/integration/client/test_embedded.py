@@ -15,8 +15,9 @@ import pytest
 import delvec
 from delvec.http.embedded import state_directory
 from delvec_errors import InternalError, ServiceUnavailable, StorageError
-from delvec_service import operations
+from delvec_service.commits import commit_answers
 from delvec_service.commits.commit import Commits
+from delvec_service.scans import scan_answers
 from delvec_service.store.database import Database
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -84,7 +85,7 @@ def test_close_waits_for_commands_under_way_and_refuses_later_ones(lake, table, 
 
 
 def test_an_interrupt_does_not_stop_a_commit_half_way(lake, table, monkeypatch):
-    plain, ended = operations.commit, threading.Event()
+    plain, ended = commit_answers.commit, threading.Event()
 
     def interrupted(*arguments):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # wakes it, as Ctrl-C does
@@ -97,7 +98,7 @@ def test_an_interrupt_does_not_stop_a_commit_half_way(lake, table, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(operations, "commit", interrupted)
+            patch.setattr(commit_answers, "commit", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 table.delete("id = 1")
     finally:
@@ -111,7 +112,7 @@ def test_a_defect_is_an_internal_error_with_its_cause(table, monkeypatch):
     def broken(*_, **__):
         raise ValueError("boom")
 
-    monkeypatch.setattr(operations, "plan_scan", broken)
+    monkeypatch.setattr(scan_answers, "plan_scan", broken)
     with pytest.raises(InternalError, match="plan_scan: ValueError: boom") as caught:
         table.to_arrow()
     assert isinstance(caught.value.__cause__, ValueError)

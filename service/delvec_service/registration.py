@@ -1,0 +1,116 @@
+"""Tables as clients see them: listed, registered, created and dropped.
+
+Tested in `tests/integration/service/tables/test_tables.py`.
+"""
+
+import uuid
+from typing import Final
+
+from delvec_contract.alterations import AlterRequest
+from delvec_contract.tables import TableRequest, TableResource, TablesResponse
+from delvec_kernel.alter_table.changes import AddFeature
+from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
+from delvec_kernel.symlink_manifest import are_kept_fresh
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_service.alter_table.alter import alter
+from delvec_service.auth.access import Access
+from delvec_service.logs import bind_log_context
+from delvec_service.page_tokens import page_token, place_of
+from delvec_service.service import Service
+from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import NewTable
+
+__all__ = ["closed", "drop", "register", "resource", "tables"]
+
+_BY_NAME: Final = "tables by name"
+
+
+def tables(
+    service: Service, access: Access, namespace: str | None, page_size: int, token: str = ""
+) -> TablesResponse:
+    """Return a page of the registered tables that the caller may see, ordered by name."""
+    page = access.page(
+        lambda after, limit: service.tables.page(after, limit, namespace),
+        lambda record: (record.name, record.id),
+        lambda record: access.sees(record.id, record.name),
+        place_of(token, _BY_NAME, str, str) if token else ("", ""),
+        page_size,
+    )
+    more = len(page) == page_size
+    return TablesResponse(
+        tables=[resource(record) for record in page],
+        next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
+    )
+
+
+def register(
+    service: Service, access: Access, asked: TableRequest, idempotency_key: str | None = None
+) -> tuple[TableResource, bool]:
+    """Register the table at a location, or create one there; return whether it is new."""
+    bind_log_context(table=asked.name, change=asked.location)
+    access.require_place(service.tables, asked.location, asked.name, creates=asked.table_schema is not None)
+    if asked.table_schema is None:
+        record, is_new = service.tables.register(asked.location, asked.name, access)
+        bind_log_context(table=record.name, table_id=record.id, change=record.location)
+        if asked.managed:
+            access.require(record, "maintainer")
+            _manage(service, record)
+        return resource(record), is_new
+    new = NewTable(
+        schema=asked.table_schema,
+        partition_columns=tuple(asked.partition_columns),
+        properties=asked.properties,
+        description=asked.description,
+        cluster_by=tuple(asked.cluster_by),
+        # In the log, where it can be found even if the database is lost.
+        transaction_id=idempotency_key or str(uuid.uuid4()),
+        is_managed=asked.managed,
+    )
+    record, version = service.tables.create(asked.location, asked.name, new, access)
+    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
+    made = service.tables.open(record.id)
+    service.log_maintenance.committed(made, version, new.transaction_id)
+    service.events.committed(made)
+    if are_kept_fresh(new.properties):
+        service.manifests.created(made)
+    return resource(record, version), True
+
+
+def _manage(service: Service, record: TableRecord) -> None:
+    """Give a table to the catalog, unless it is the catalog's already.
+
+    Raises:
+        InvalidTableChange: it cannot be managed.
+        ConcurrentModification: or a subclass: others changed the table during every attempt.
+    """
+    table = service.tables.opening(record)
+    if is_catalog_managed(service.loader.load(table.objects, table.name, checkpoints=False).protocol):
+        return
+    change = AlterRequest(changes=[AddFeature(feature=MANAGED)])
+    result = alter(table, service.loader, service.commits, service.log_maintenance, change, str(uuid.uuid4()))
+    if isinstance(result, Conflict):
+        raise result.error(table.name)
+
+
+def drop(service: Service, name_or_id: str) -> None:
+    """Unregister a table; a managed one can be brought back."""
+    record = service.tables.forget(name_or_id)
+    bind_log_context(table=record.name, table_id=record.id)
+    closed(service, record)
+
+
+def closed(service: Service, record: TableRecord) -> None:
+    """Note that a table is no longer registered."""
+    service.health.forget(record.id)
+    service.directory.expire()  # Its grants may be gone.
+
+
+def resource(record: TableRecord, version: int | None = None) -> TableResource:
+    """Return a table in its wire form."""
+    return TableResource(
+        id=record.id,
+        name=record.name,
+        location=record.location,
+        created_at=record.created_at.isoformat(),
+        version=version,
+    )
