@@ -11,7 +11,7 @@ from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_errors import InvalidTableChange
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_maintenance.policies import (
     CheckpointConfig,
     CompactionConfig,

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeVar
 
-__all__ = ["interruptible", "stoppable"]
+__all__ = ["interruptible", "settle", "stoppable"]
 
 _Result = TypeVar("_Result")
 
@@ -42,7 +42,7 @@ def stoppable(work: Callable[[], _Result], stop: Callable[[], None]) -> _Result:
         return work()
     future: Future[_Result] = Future()
     # Not of a pool: its threads would be missing after a fork. The context says whose command reads.
-    run = partial(copy_context().run, _settle, future, work)
+    run = partial(copy_context().run, settle, future, work)
     threading.Thread(target=run, name="delvec-statement", daemon=True).start()
     try:
         with interruptible():
@@ -54,7 +54,8 @@ def stoppable(work: Callable[[], _Result], stop: Callable[[], None]) -> _Result:
         raise
 
 
-def _settle(future: "Future[_Result]", work: Callable[[], _Result]) -> None:
+def settle(future: "Future[_Result]", work: Callable[[], _Result]) -> None:
+    """Give a future the result of work, or its error."""
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised where the result is taken

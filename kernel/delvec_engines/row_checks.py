@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.protocol import WriteTarget
 from delvec_errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.constraints.declared import Check, Constraints, Generated
 from delvec_kernel.schema.types import PrimitiveType, StructType
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import InvalidTableChange
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, logical_path, path_text
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType, has_geospatial
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -20,6 +20,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 
 from delvec_errors import DelvecError, StorageDenied
+from delvec_errors.texts import is_text
 from delvec_kernel import locations
 from delvec_storage import local_files as _local_files
 from delvec_storage.file_locations import Allowed, FileLocation, locate, storage_errors
@@ -138,7 +139,7 @@ class TreeListing:
         if entry.is_dir(follow_symlinks=False):
             below.append(name)
             return False
-        if not name.isascii() and not _is_utf8(name):
+        if not name.isascii() and not is_text(name):
             self.left_out.append(_shown(prefix, name))  # no log could reference it
             return False
         return True
@@ -160,7 +161,7 @@ class TreeListing:
         self, directory: int, prefix: str, path: Path, root: Path, depth: int, names: Sequence[str]
     ) -> Iterator[tuple[str, int, int]]:
         for name in names:
-            if depth >= _MAX_DEPTH or not _is_utf8(name):
+            if depth >= _MAX_DEPTH or not is_text(name):
                 self.left_out.append(_shown(prefix, name))
                 continue
             with suppress(FileNotFoundError, NotADirectoryError), _opened(directory, name) as inner:
@@ -223,14 +224,6 @@ def _contains(directory: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
-        return False
-    return True
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
         return False
     return True
 

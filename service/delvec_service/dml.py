@@ -20,7 +20,7 @@ from delvec_contract.plans import PlanRequest, PlanResponse
 from delvec_contract.policies import PlannedMaintenance
 from delvec_contract.tables import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true
 from delvec_service.commits import commit_answers

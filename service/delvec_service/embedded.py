@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from delvec_contract.operations import Operation
+from delvec_engines.interrupts import settle
 from delvec_errors import DelvecError, EngineUnavailable, InternalError, ServiceUnavailable
 from delvec_service.auth.access import Access
 from delvec_service.config import Settings
@@ -110,7 +111,7 @@ class _Shield:
         if self._work is None:
             self._work = queue.SimpleQueue()
             threading.Thread(target=_run_all, args=(self._work,), name="delvec-embedded", daemon=True).start()
-        self._work.put(lambda: context.run(_settle, future, work))
+        self._work.put(lambda: context.run(settle, future, work))
         try:
             return future.result()
         except BaseException:
@@ -129,13 +130,6 @@ def _run_all(pending: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
     while (work := pending.get()) is not None:
         work()
         del work  # it refers to answers
-
-
-def _settle(done: "Future[_Answer]", work: Callable[[], _Answer]) -> None:
-    try:
-        done.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - raised where the result is taken
-        done.set_exception(error)
 
 
 def _stop(service: Service, process: int) -> None:

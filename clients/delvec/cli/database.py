@@ -13,7 +13,7 @@ import typer
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable, ServiceUnavailable
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 
 if TYPE_CHECKING:
     from delvec_service.store.database import Database

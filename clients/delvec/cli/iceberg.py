@@ -10,7 +10,7 @@ import typer
 from delvec.cli.output import print_json, say
 from delvec.cli.session import Table, session
 from delvec.cli.tables import NewName, Properties, pairs, print_made
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 
 __all__ = ["app"]
 

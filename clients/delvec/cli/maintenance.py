@@ -13,7 +13,7 @@ from delvec.cli.session import Table, session
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract.commands import Rewrite
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]
 

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.table_properties import byte_size_text
 
 __all__ = [

@@ -14,7 +14,7 @@ from delvec.cli.session import Session, Table, session
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidSchema
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_parquet.parquet_file import open_parquet
 
 __all__ = [

@@ -8,7 +8,7 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec_commands.vacuum import VacuumPlan
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 
 __all__ = ["app", "vacuum"]
 

@@ -27,7 +27,7 @@ from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.row_group_copy import CopyPlan, Decision, Part
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text

@@ -18,7 +18,7 @@ from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values

@@ -13,6 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from delvec_engines.duckdb.dialect_functions import TEMPORAL, Operands, lower, rounded, to_re2, upper
+from delvec_engines.duckdb.lookup import quoted, string_literal
 from delvec_engines.duckdb.pushed_filters import conjuncts, may_accept_null_text, shielded
 from delvec_errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression, reworded
@@ -137,9 +138,9 @@ class _Writer(Operands):
             exp.BitwiseXor: lambda node: f"xor({self.write(node.this)}, {self.write(node.expression)})",
             exp.Null: lambda _: "NULL",
             exp.Boolean: lambda node: "TRUE" if node.this else "FALSE",
-            exp.HexString: lambda node: f"unhex({_quoted(node.name)})",
-            exp.Literal: lambda node: _quoted(node.name) if node.is_string else node.name,
-            exp.Column: lambda node: _identifier(self._rename.get(node.name, node.name)),
+            exp.HexString: lambda node: f"unhex({_literal(node.name)})",
+            exp.Literal: lambda node: _literal(node.name) if node.is_string else node.name,
+            exp.Column: lambda node: quoted(self._rename.get(node.name, node.name)),
             exp.Is: self._is,
             exp.In: self._in,
             exp.Between: self._between,
@@ -222,10 +223,10 @@ class _Writer(Operands):
         if not isinstance(name, exp.Identifier):
             self.refuse(node)
         if isinstance(node.this, exp.Column) and node.this.name in self._relations:
-            column = _identifier(name.name)
+            column = quoted(name.name)
             relation = self._rename.get(node.this.name, node.this.name)
-            return f"{_identifier(relation)}.{column}" if relation else column
-        return f"struct_extract({self.write(node.this)}, {_quoted(name.name)})"
+            return f"{quoted(relation)}.{column}" if relation else column
+        return f"struct_extract({self.write(node.this)}, {_literal(name.name)})"
 
     def _is(self, node: exp.Expr) -> str:
         what = node.args["expression"]
@@ -332,7 +333,7 @@ class _Writer(Operands):
             patterns = (
                 pattern.this.expressions if isinstance(pattern.this, exp.Tuple) else [pattern.this.unnest()]
             )
-        this, suffix = self._string(node.this), f"ESCAPE {_quoted(escape)}"
+        this, suffix = self._string(node.this), f"ESCAPE {_literal(escape)}"
         negated = "NOT " if negate else ""
         tests = []
         for each in patterns:
@@ -341,7 +342,7 @@ class _Writer(Operands):
                 self.refuse(each, f"in the pattern {each.name!r} an escape is not followed by %, _ or itself")
             wanted = self._string(each)
             if in_small:
-                wanted = _quoted(text) if isinstance(each, exp.Literal) and text.isascii() else lower(wanted)
+                wanted = _literal(text) if isinstance(each, exp.Literal) and text.isascii() else lower(wanted)
             tests.append(f"({lower(this) if in_small else this} {negated}LIKE {wanted} {suffix})")
         return "(" + (" AND " if every else " OR ").join(tests) + ")"
 
@@ -360,7 +361,7 @@ class _Writer(Operands):
             return self.refuse(
                 pattern, f"the pattern {pattern.name!r} uses {error}, which RE2 reads differently"
             )
-        return f"regexp_matches({self._string(value)}, {_quoted(translated)})"
+        return f"regexp_matches({self._string(value)}, {_literal(translated)})"
 
     def _length(self, node: exp.Expr) -> str:
         if self.kind(node.this) == "binary":
@@ -428,7 +429,7 @@ class _Writer(Operands):
     def _struct(self, node: exp.Expr) -> str:
         if not node.expressions or not all(isinstance(each, exp.PropertyEQ) for each in node.expressions):
             return self.refuse(node, "write structs as named_struct('field', value, ...)")
-        fields = (f"{_identifier(each.name)} := {self.write(each.expression)}" for each in node.expressions)
+        fields = (f"{quoted(each.name)} := {self.write(each.expression)}" for each in node.expressions)
         return f"struct_pack({', '.join(fields)})"
 
     def _anonymous(self, node: exp.Expr) -> str:
@@ -447,10 +448,6 @@ def _is_pattern(pattern: str, escape: str) -> bool:
     return re.fullmatch(rf"(?s:[^{one}]|{one}[%_{one}])*", pattern) is not None
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _quoted(text: str) -> str:
-    quoted = "'" + text.replace("'", "''") + "'"
-    return "(" + quoted.replace("\0", "' || chr(0) || '") + ")" if "\0" in text else quoted
+def _literal(text: str) -> str:
+    literal = string_literal(text)
+    return "(" + literal.replace("\0", "' || chr(0) || '") + ")" if "\0" in text else literal

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from delvec_errors import InvalidTableChange
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import Metadata
 from delvec_kernel.alter_table.changes import DropFeature
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN

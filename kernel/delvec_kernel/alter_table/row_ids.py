@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_errors import InvalidTableChange
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.alter_table.changes import SetProperties, TableChange
 from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delvec_errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec_errors.texts import shortened
 from delvec_kernel.expressions.table_expressions import allowed_expression, names_in
 from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, CHARACTERS
 from delvec_kernel.schema.column_paths import backticked
@@ -246,8 +247,7 @@ def mentioned(expression: str, schema: StructType) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    text = "null" if value is None else str(value)
-    return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004 - enough to recognise it
+    return shortened("null" if value is None else str(value))
 
 
 def _struct_fields(

@@ -15,6 +15,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_errors import BadRequest, InvalidPredicate, UnknownColumn
+from delvec_errors.texts import is_text
 from delvec_kernel.expressions.constant_folding import folded
 from delvec_kernel.expressions.predicate_checks import (
     MAX_LENGTH,
@@ -25,7 +26,6 @@ from delvec_kernel.expressions.predicate_checks import (
     check_nodes,
     check_precedence,
     check_size,
-    is_text,
     names_hint,
     near_names,
     plain_strings,

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_errors import InvalidPredicate
+from delvec_errors.texts import is_text, shortened
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.source_text import located, span_of
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, WINDOW_ONLY, SparkDialect
@@ -31,7 +32,6 @@ __all__ = [
     "check_nodes",
     "check_precedence",
     "check_size",
-    "is_text",
     "names_hint",
     "near_names",
     "plain_strings",
@@ -157,7 +157,7 @@ def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = 
 
 def short(text: str) -> str:
     """Return ``text`` quoted and shortened."""
-    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - long enough to recognize
+    return repr(shortened(text))
 
 
 def check_nodes(text: str, root: exp.Expr) -> None:
@@ -217,15 +217,6 @@ def replace_node(old: exp.Expr, new: exp.Expr) -> None:
     else:
         parent.args[key][index] = new
         new.parent, new.arg_key, new.index = parent, key, index
-
-
-def is_text(value: str) -> bool:
-    """Whether ``value`` can be encoded as UTF-8, that is, contains no lone surrogate."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_precedence(text: str, root: exp.Expr) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Collection
 from typing import Final
 
 from delvec_errors import ExpressionNotAllowed
+from delvec_errors.texts import is_text
 from delvec_kernel.expressions.predicate_checks import short
 from delvec_kernel.expressions.spark_dialect import SCALARS, STATEMENTS
 from delvec_kernel.schema.column_paths import backticked
@@ -338,7 +339,7 @@ class _Writer:
             raise _NotAllowedError("it is empty", "")
         out = []
         for at, (kind, text) in enumerate(self._words):
-            if not _is_text(text):
+            if not is_text(text):
                 raise _NotAllowedError("it contains an unpaired surrogate", "")
             if self._columns is not None:
                 self._measure(kind, text)
@@ -507,11 +508,3 @@ def _single_quoted(text: str) -> str:
     """Convert a double-quoted string to single quotes, since ``doubleQuotedIdentifiers`` makes it an identifier."""
     pieces = re.findall(r'\\.|""|.', text[1:-1], re.DOTALL)
     return "'" + "".join({"'": r"\'", '""': '"'}.get(each, each) for each in pieces) + "'"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -20,7 +20,7 @@ from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import COUNTED, FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Chosen, Segment, load_parts, rows_of
-from delvec_kernel.file_index.segment_parts import KEYS, STATS, Rows
+from delvec_kernel.file_index.segment_parts import KEYS, STATS, Rows, joined
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.statistics.bounds import Bounds, Path
 
@@ -204,7 +204,7 @@ def _in_blocks(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         block = [batches.pop(0)]
         while batches and sum(batch.num_rows for batch in block) + batches[0].num_rows <= rows:
             block.append(batches.pop(0))
-        blocks.append(_joined(block))
+        blocks.append(joined(block))
     return blocks
 
 
@@ -588,23 +588,15 @@ def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if waiting and waiting[0].schema != batch.schema:
             # Files of one checkpoint may have different typed statistics.
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, count = [], 0
         start = 0
         while count + batch.num_rows - start >= SEGMENT_ROWS:
             end = start + SEGMENT_ROWS - count
-            yield _joined([*waiting, batch.slice(start, end - start)])
+            yield joined([*waiting, batch.slice(start, end - start)])
             waiting, count, start = [], 0, end
         if start < batch.num_rows:
             waiting.append(batch.slice(start))
             count += batch.num_rows - start
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(
-        batches
-    )  # raises if strings exceed one batch's offsets, where combine_chunks splits
+        yield joined(waiting)

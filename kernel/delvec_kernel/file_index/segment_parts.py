@@ -249,6 +249,7 @@ def _decoded_block(block: _Block) -> pa.RecordBatch:
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return batches of one schema as one; a single batch is not copied."""
+    # concat_batches raises if strings exceed one batch's offsets, where combine_chunks splits.
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

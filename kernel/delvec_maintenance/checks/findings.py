@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import CorruptLog, CorruptTable
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.snapshot.snapshot import Snapshot

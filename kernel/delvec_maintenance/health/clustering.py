@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import ColumnPath, path_text
 from delvec_maintenance.compaction import Bin, cube_numbers
 from delvec_maintenance.health.findings import WORTHWHILE_FILES, FileTable, Finding, size_text

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import CorruptDeletionVector
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.checks.findings import Finding as Problem

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from delvec_errors.texts import is_text
 from delvec_kernel.file_index.segment import Bound, Summary
 from delvec_service.store.snapshot_state import checksum
 
@@ -60,18 +61,9 @@ def _kind(bound: Bound) -> str | None:
             return "real"
         case Decimal() if bound.is_finite():
             return "decimal"
-        case str() if "\0" not in bound and _is_text(bound):
+        case str() if "\0" not in bound and is_text(bound):
             return "text"
     return None
-
-
-def _is_text(bound: str) -> bool:
-    """Return whether a text can be stored: a lone surrogate cannot."""
-    try:
-        bound.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _plain(kind: str, bound: Any) -> Any:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from delvec_contract.maintenance import VacuumRequest
 from delvec_errors import ConcurrentWrite, DelvecError, VacuumIncomplete
-from delvec_errors.words import counted
+from delvec_errors.texts import counted
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name
 from delvec_kernel.transaction.conflict_checker import Conflict
