@@ -150,11 +150,11 @@ SUBJECTS: Final = (
         [
             "tests/unit/kernel/snapshot/test_replay.py",
             "tests/unit/kernel/log/test_tombstones.py",
-            "tests/unit/kernel/log/test_checkpoint.py",
+            "tests/unit/kernel/log/test_checkpoint_reader.py",
         ],
     ),
     Subject(
-        [_KERNEL + "log/log_cleanup.py", _SERVICE + "maintenance/log_cleanup.py"],
+        [_KERNEL + "log/expired_log_files.py", _SERVICE + "maintenance/log_cleanup.py"],
         ["tests/integration/service/maintenance/test_log_cleanup.py"],
     ),
     Subject(

@@ -16,14 +16,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from delvec_engines.spark import typed_errors
-from delvec_errors import commits as _commits
-from delvec_errors import requests as _requests
+from delvec_errors import commit_errors as _commits
+from delvec_errors import request_errors as _requests
 from delvec_errors import root as _root
-from delvec_errors import tables as _tables
-from delvec_errors.commits import *  # noqa: F403
-from delvec_errors.requests import *  # noqa: F403
+from delvec_errors import table_errors as _tables
+from delvec_errors.commit_errors import *  # noqa: F403
+from delvec_errors.request_errors import *  # noqa: F403
 from delvec_errors.root import *  # noqa: F403
-from delvec_errors.tables import *  # noqa: F403
+from delvec_errors.table_errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from delvec.connection import Connection

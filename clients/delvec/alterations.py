@@ -12,7 +12,7 @@ from delvec_commands.table_service import TableService, request
 from delvec_contract import operations
 from delvec_contract.alterations import AlterRequest
 from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
-from delvec_kernel.alter_table.changes import (
+from delvec_kernel.alter_table.change_types import (
     AddColumns,
     AddConstraint,
     AddFeature,

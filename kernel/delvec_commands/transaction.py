@@ -24,7 +24,7 @@ from delvec_contract.commits import (
 )
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile, Txn
-from delvec_kernel.alter_table.changes import WriteChange
+from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.statistics.file_statistics import num_records

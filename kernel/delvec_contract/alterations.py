@@ -1,6 +1,6 @@
 """ALTER TABLE: the changes in a request, which are committed together, and the response.
 
-The changes are those of :mod:`delvec_kernel.alter_table.changes`; here are their limits and the descriptions of fields.
+The changes are those of :mod:`delvec_kernel.alter_table.change_types`; here are their limits and the descriptions of fields.
 
 Tested in `tests/integration/service/alter_table/test_alter.py`.
 """
@@ -23,7 +23,7 @@ from delvec_contract.shapes import (
     TransactionId,
     few,
 )
-from delvec_kernel.alter_table import changes
+from delvec_kernel.alter_table import change_types
 
 __all__ = ["AlterRequest", "AlterResponse", "AnyTableChange", "AnyWriteChange"]
 
@@ -50,7 +50,7 @@ _SomeColumns = Annotated[list[_Column], Field(min_length=1, max_length=1000, fai
 _Schema = Annotated[JsonObject, Field(alias="schema", description="Delta's schema JSON.")]
 
 _NewColumn: TypeAlias = Annotated[
-    changes.NewColumn,
+    change_types.NewColumn,
     Body(
         Envelope,
         column=_Column,
@@ -61,23 +61,23 @@ _NewColumn: TypeAlias = Annotated[
     ),
 ]
 _AddColumns: TypeAlias = Annotated[
-    changes.AddColumns,
+    change_types.AddColumns,
     Body(
         Envelope,
         columns=Annotated[list[_NewColumn], Field(min_length=1, max_length=1000, fail_fast=True)],
     ),
 ]
 _RenameColumn: TypeAlias = Annotated[
-    changes.RenameColumn,
+    change_types.RenameColumn,
     Body(
         Envelope,
         column=_Column,
         to=Field(min_length=1, max_length=4096, description="The new name, without the path before it."),
     ),
 ]
-_DropColumns: TypeAlias = Annotated[changes.DropColumns, Body(Envelope, columns=_SomeColumns)]
+_DropColumns: TypeAlias = Annotated[change_types.DropColumns, Body(Envelope, columns=_SomeColumns)]
 _ChangeColumn: TypeAlias = Annotated[
-    changes.ChangeColumn,
+    change_types.ChangeColumn,
     Body(
         Envelope,
         column=_Column,
@@ -93,7 +93,7 @@ _ChangeColumn: TypeAlias = Annotated[
     ),
 ]
 _SetProperties: TypeAlias = Annotated[
-    changes.SetProperties,
+    change_types.SetProperties,
     Body(
         Envelope,
         properties=Annotated[
@@ -103,14 +103,14 @@ _SetProperties: TypeAlias = Annotated[
     ),
 ]
 _UnsetProperties: TypeAlias = Annotated[
-    changes.UnsetProperties,
+    change_types.UnsetProperties,
     Body(
         Envelope,
         names=Annotated[list[Identifier], Field(min_length=1, max_length=1000, fail_fast=True)],
     ),
 ]
 _AddConstraint: TypeAlias = Annotated[
-    changes.AddConstraint,
+    change_types.AddConstraint,
     Body(
         Envelope,
         name=_Name,
@@ -120,10 +120,10 @@ _AddConstraint: TypeAlias = Annotated[
         ],
     ),
 ]
-_DropConstraint: TypeAlias = Annotated[changes.DropConstraint, Body(Envelope, name=_Name)]
-_AddFeature: TypeAlias = Annotated[changes.AddFeature, Body(Envelope, feature=_Name)]
+_DropConstraint: TypeAlias = Annotated[change_types.DropConstraint, Body(Envelope, name=_Name)]
+_AddFeature: TypeAlias = Annotated[change_types.AddFeature, Body(Envelope, feature=_Name)]
 _DropFeature: TypeAlias = Annotated[
-    changes.DropFeature,
+    change_types.DropFeature,
     Body(
         Envelope,
         feature=_Name,
@@ -134,19 +134,19 @@ _DropFeature: TypeAlias = Annotated[
     ),
 ]
 _UpgradeProtocol: TypeAlias = Annotated[
-    changes.UpgradeProtocol,
+    change_types.UpgradeProtocol,
     Body(Envelope, min_reader_version=Field(ge=1, le=3), min_writer_version=Field(ge=1, le=7)),
 ]
 _SetComment: TypeAlias = Annotated[
-    changes.SetComment,
+    change_types.SetComment,
     Body(Envelope, comment=Annotated[Text | None, Field(description="If absent, the comment is removed.")]),
 ]
 _ClusterBy: TypeAlias = Annotated[
-    changes.ClusterBy,
+    change_types.ClusterBy,
     Body(Envelope, columns=Annotated[list[_Column], Field(max_length=1000, fail_fast=True)]),
 ]
 _SyncIdentity: TypeAlias = Annotated[
-    changes.SyncIdentity,
+    change_types.SyncIdentity,
     Body(
         Envelope,
         column=_Column,
@@ -159,10 +159,10 @@ _SyncIdentity: TypeAlias = Annotated[
     ),
 ]
 _ReplaceSchema: TypeAlias = Annotated[
-    changes.ReplaceSchema, Body(Envelope, table_schema=_Schema, partition_columns=Columns)
+    change_types.ReplaceSchema, Body(Envelope, table_schema=_Schema, partition_columns=Columns)
 ]
 _ReplaceTable: TypeAlias = Annotated[
-    changes.ReplaceTable,
+    change_types.ReplaceTable,
     Body(
         Envelope,
         table_schema=_Schema,
@@ -173,7 +173,7 @@ _ReplaceTable: TypeAlias = Annotated[
     ),
 ]
 _AdvanceIdentity: TypeAlias = Annotated[
-    changes.AdvanceIdentity,
+    change_types.AdvanceIdentity,
     Body(Envelope, column=_Column, high_water_mark=Field(ge=-(2**63), lt=2**63)),
 ]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from delvec_errors import ConstraintViolation
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.alter_table.changes import AdvanceIdentity
+from delvec_kernel.alter_table.change_types import AdvanceIdentity
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 

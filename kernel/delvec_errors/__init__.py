@@ -6,15 +6,15 @@ was raised. Concurrency errors have Delta's exception name as ``type``, so that 
 them.
 """
 
-from delvec_errors import commits, requests, root, tables
-from delvec_errors.commits import *  # noqa: F403
-from delvec_errors.requests import *  # noqa: F403
+from delvec_errors import commit_errors, request_errors, root, table_errors
+from delvec_errors.commit_errors import *  # noqa: F403
+from delvec_errors.request_errors import *  # noqa: F403
 from delvec_errors.root import *  # noqa: F403
 from delvec_errors.root import error_classes, from_wire
-from delvec_errors.tables import *  # noqa: F403
+from delvec_errors.table_errors import *  # noqa: F403
 
 __all__ = ["error_classes", "from_wire"]
 __all__ += root.__all__
-__all__ += commits.__all__
-__all__ += requests.__all__
-__all__ += tables.__all__
+__all__ += commit_errors.__all__
+__all__ += request_errors.__all__
+__all__ += table_errors.__all__

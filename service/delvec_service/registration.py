@@ -8,7 +8,7 @@ from typing import Final
 
 from delvec_contract.alterations import AlterRequest
 from delvec_contract.tables import TableRequest, TableResource, TablesResponse
-from delvec_kernel.alter_table.changes import AddFeature
+from delvec_kernel.alter_table.change_types import AddFeature
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.transaction.conflict_checker import Conflict

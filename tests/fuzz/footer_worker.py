@@ -35,7 +35,7 @@ from delvec_iceberg.position_deletes import (
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
-from delvec_kernel.log import checkpoint
+from delvec_kernel.log import checkpoint_reader
 from delvec_kernel.log.commit_file import known_protocol
 from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_parquet
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
@@ -133,10 +133,10 @@ def _converted(folder, name, content):
 
 def _checkpoint(folder, name, content):
     del folder, name
-    part = checkpoint.read_checkpoint(content, _WHERE)
+    part = checkpoint_reader.read_checkpoint(content, _WHERE)
     list(part.batches)
     deferred = DeferredStatistics(threading.RLock())
-    list(checkpoint.read_checkpoint(pa.BufferReader(content), _WHERE, deferred).batches)
+    list(checkpoint_reader.read_checkpoint(pa.BufferReader(content), _WHERE, deferred).batches)
 
 
 def _log(folder, name, content):
@@ -190,7 +190,7 @@ class Worker:
         self._base = Path(base).resolve()
         self._lake = None
         self._count = 0
-        checkpoint._MIN_DEFERRED_ROWS = 1
+        checkpoint_reader._MIN_DEFERRED_ROWS = 1
         iceberg = iceberg_by_hand.create(self._base / "iceberg", tables.rows(0, 1).schema)
         iceberg.append(tables.rows(0, 50))
         self._iceberg = iceberg_by_hand.publish(iceberg)

@@ -4,9 +4,9 @@ import pyarrow as pa
 
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.engine import FileIndexEngine
+from delvec_kernel.file_index.engine_port import FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
-from delvec_kernel.file_index.files import FILES_SCHEMA
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA
 from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment, dead_rows
 from delvec_kernel.file_index.segment import Segment, SegmentsLost
 

@@ -39,7 +39,7 @@ from delvec_errors import (
 )
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.alter_table.changes import WriteChange
+from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.schema.types import StructType
 

@@ -20,7 +20,7 @@ from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
 from delvec_errors import InvalidTableChange, SchemaMismatch
 from delvec_kernel.actions.actions import AddFile, Txn
-from delvec_kernel.alter_table.changes import WriteChange
+from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.constraints.declared import generates
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true

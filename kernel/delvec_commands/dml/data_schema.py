@@ -14,7 +14,13 @@ import pyarrow as pa
 from delvec_commands.table_service import request
 from delvec_engines.input_data import to_reader
 from delvec_errors import InvalidSchema, SchemaMismatch
-from delvec_kernel.alter_table.changes import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
+from delvec_kernel.alter_table.change_types import (
+    AddColumns,
+    ChangeColumn,
+    NewColumn,
+    ReplaceSchema,
+    WriteChange,
+)
 from delvec_kernel.schema.column_mapping import with_fields
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (

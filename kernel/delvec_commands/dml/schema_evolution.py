@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from delvec_commands.dml.merge_builder import MergeStatement
-from delvec_kernel.alter_table.changes import AddColumns, NewColumn
+from delvec_kernel.alter_table.change_types import AddColumns, NewColumn
 from delvec_kernel.schema.column_paths import backticked, with_type
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
 

@@ -15,7 +15,7 @@ from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract.tables import TableRequest
 from delvec_errors import BadRequest
 from delvec_kernel import locations
-from delvec_kernel.alter_table.changes import ReplaceTable
+from delvec_kernel.alter_table.change_types import ReplaceTable
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["REPLACING", "TableDefinition", "location_of", "property_text", "replace_table"]

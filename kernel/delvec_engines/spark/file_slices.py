@@ -23,7 +23,7 @@ from delvec_engines.repeated_rows import RepeatedRowsOfFile
 from delvec_engines.spark.field_ids import named_as_in
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
-from delvec_kernel.file_index.files import TEXT_MAP
+from delvec_kernel.file_index.file_rows import TEXT_MAP
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_storage.files import read_deletion_vectors

@@ -8,9 +8,9 @@ from typing import Any, Final
 from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
+from delvec_kernel.alter_table import columns, definition, identity, properties, row_tracking_change
 from delvec_kernel.alter_table import definition as whole_schema
-from delvec_kernel.alter_table.changes import (
+from delvec_kernel.alter_table.change_types import (
     AddColumns,
     AddConstraint,
     AddFeature,
@@ -102,7 +102,7 @@ def altered(
             "A request that adds a constraint or NOT NULL cannot also rename or drop columns, because rows "
             "are checked by their stored column names; send two requests."
         )
-    row_ids.check_row_ids(update)
+    row_tracking_change.check_row_ids(update)
     new_metadata, new_protocol, new_domains = update.finish()
     operation = _merge_history(recorded)
     return Alteration(

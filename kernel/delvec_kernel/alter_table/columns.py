@@ -6,7 +6,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from delvec_errors import InvalidTableChange
-from delvec_kernel.alter_table.changes import AddColumns, ChangeColumn, DropColumns, NewColumn, RenameColumn
+from delvec_kernel.alter_table.change_types import (
+    AddColumns,
+    ChangeColumn,
+    DropColumns,
+    NewColumn,
+    RenameColumn,
+)
 from delvec_kernel.alter_table.constraints import check_no_dependents
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate

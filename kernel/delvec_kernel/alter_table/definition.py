@@ -1,6 +1,6 @@
 """The complete definition of a table, as applied by CREATE TABLE and REPLACE TABLE.
 
-Tested in `tests/unit/kernel/alter_table/test_creation.py` and
+Tested in `tests/unit/kernel/alter_table/test_first_version.py` and
 `tests/integration/engines/test_definitions.py`.
 """
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from delvec_errors import DelvecError, InvalidTableChange
-from delvec_kernel.alter_table.changes import ReplaceSchema, ReplaceTable, SetProperties
+from delvec_kernel.alter_table.change_types import ReplaceSchema, ReplaceTable, SetProperties
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
 from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.properties import set_properties
-from delvec_kernel.alter_table.row_ids import check_row_ids
+from delvec_kernel.alter_table.row_tracking_change import check_row_ids
 from delvec_kernel.alter_table.schema_checks import check_columns, checked_partition_columns
 from delvec_kernel.alter_table.table_update import Recorded, TableState, TableUpdate
 from delvec_kernel.constraints import computed_columns

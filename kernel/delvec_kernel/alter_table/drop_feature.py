@@ -12,7 +12,7 @@ from typing import Final
 from delvec_errors import InvalidTableChange
 from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import Metadata
-from delvec_kernel.alter_table.changes import DropFeature
+from delvec_kernel.alter_table.change_types import DropFeature
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
 from delvec_kernel.alter_table.table_update import Recorded, TableUpdate

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_errors import InvalidTableChange
-from delvec_kernel.alter_table.changes import AdvanceIdentity, SyncIdentity
+from delvec_kernel.alter_table.change_types import AdvanceIdentity, SyncIdentity
 from delvec_kernel.alter_table.columns import described
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.schema.column_paths import ColumnPath, field_at, parse_path, path_text, quoted, with_field

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delvec_errors import BadRequest, InvalidTableChange
-from delvec_kernel.alter_table.changes import (
+from delvec_kernel.alter_table.change_types import (
     AddConstraint,
     AddFeature,
     ClusterBy,

@@ -1,7 +1,7 @@
 """Checks of the columns and partition columns of tables that Delvec writes.
 
 Tested in `tests/unit/kernel/alter_table/test_columns.py` and
-`tests/unit/kernel/alter_table/test_creation.py`.
+`tests/unit/kernel/alter_table/test_first_version.py`.
 """
 
 import json

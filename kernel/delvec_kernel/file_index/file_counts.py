@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.file_index.files import records_in
+from delvec_kernel.file_index.file_rows import records_in
 
 __all__ = ["COUNTED", "FileCounts"]
 

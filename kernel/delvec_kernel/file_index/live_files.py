@@ -9,9 +9,9 @@ import pyarrow as pa
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.file_index.column_bounds import KnownColumn
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
-from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
+from delvec_kernel.file_index.engine_port import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
-from delvec_kernel.file_index.files import FILES_SCHEMA
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA
 from delvec_kernel.file_index.packed_files import FileChange, LiveSegment, PackedFiles, dead_rows
 from delvec_kernel.file_index.segment import Segment
 from delvec_kernel.locations import canonical_log_path

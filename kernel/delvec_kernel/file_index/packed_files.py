@@ -16,9 +16,9 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.column_bounds import KnownColumn, keep_typed, summary_bounds
 from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
-from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
+from delvec_kernel.file_index.engine_port import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import COUNTED, FileCounts
-from delvec_kernel.file_index.files import add_from_row, batch_from_adds
+from delvec_kernel.file_index.file_rows import add_from_row, batch_from_adds
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Chosen, Segment, load_parts, rows_of
 from delvec_kernel.file_index.segment_parts import KEYS, STATS, Rows, joined
 from delvec_kernel.locations import canonical_log_path

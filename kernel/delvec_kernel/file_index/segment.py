@@ -23,8 +23,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
-from delvec_kernel.file_index.files import FILES_SCHEMA
+from delvec_kernel.file_index.engine_port import SERIAL, FileIndexEngine
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA
 from delvec_kernel.file_index.segment_parts import (
     BLOCK_ROWS,
     FILES,

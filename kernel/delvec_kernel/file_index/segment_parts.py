@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from delvec_kernel.file_index.files import FILES_SCHEMA, TEXT_MAP
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA, TEXT_MAP
 from delvec_kernel.locations import canonical_log_paths
 
 __all__ = [

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from delvec_kernel.actions.action_json import json_text, present
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
-from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR, TEXT_MAP
 from delvec_kernel.file_index.segment_parts import joined
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.log.tombstones import TOMBSTONES

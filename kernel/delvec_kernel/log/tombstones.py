@@ -15,7 +15,7 @@ from delvec_errors import CorruptLog, DelvecError, UnusableFile
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, RemoveFile, Sidecar
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR, TEXT_MAP
 from delvec_kernel.locations import canonical_log_path, canonical_log_paths
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.snapshot.replay import Commit

@@ -19,7 +19,7 @@ from delvec_kernel.actions.actions import (
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
-from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
+from delvec_kernel.file_index.engine_port import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.locations import canonical_log_path

@@ -15,16 +15,16 @@ from urllib.parse import unquote
 from delvec_errors import InvalidTableChange
 from delvec_kernel import locations, row_tracking
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table.changes import SetProperties
+from delvec_kernel.alter_table.change_types import SetProperties
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
-from delvec_kernel.alter_table.creation import are_enabled
+from delvec_kernel.alter_table.first_version import are_enabled
 from delvec_kernel.alter_table.properties import set_properties
-from delvec_kernel.alter_table.row_ids import check_row_ids, with_materialized_columns
+from delvec_kernel.alter_table.row_tracking_change import check_row_ids, with_materialized_columns
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.features.managed_tables import TABLE_ID, is_catalog_managed, without_catalog
 from delvec_kernel.features.protocol_upgrade import merged
-from delvec_kernel.file_index.files import add_from_row
+from delvec_kernel.file_index.file_rows import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped, max_column_id
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -16,8 +16,8 @@ from delvec_errors import CorruptTable, InvalidCommit
 from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, RemoveFile
-from delvec_kernel.alter_table import creation as in_commit_timestamps
 from delvec_kernel.alter_table import drop_feature
+from delvec_kernel.alter_table import first_version as in_commit_timestamps
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics

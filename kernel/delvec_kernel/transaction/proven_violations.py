@@ -17,7 +17,7 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.constraints.declared import Check, Constraints, MaxLength, constraints_of, generates
 from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.expressions.predicate import Predicate, parse
-from delvec_kernel.file_index.files import table_from_adds
+from delvec_kernel.file_index.file_rows import table_from_adds
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import PrimitiveType, StructType
 from delvec_kernel.snapshot.snapshot import Snapshot

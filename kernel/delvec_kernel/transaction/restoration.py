@@ -21,7 +21,7 @@ from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Pro
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
 from delvec_kernel.features.managed_tables import TABLE_ID, is_catalog_managed, without_catalog
 from delvec_kernel.features.protocol_upgrade import merged
-from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA, add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, max_column_id

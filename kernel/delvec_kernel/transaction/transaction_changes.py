@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata, Protocol, Txn
-from delvec_kernel.alter_table.changes import WriteChange
+from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 
 __all__ = [

@@ -27,7 +27,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
+from delvec_kernel.file_index.file_rows import TEXT_MAP, num_records_from_stats
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import row_maps, row_runs
 from delvec_kernel.transaction.current_transaction import CurrentTransaction

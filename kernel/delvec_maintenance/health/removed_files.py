@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
-from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.snapshot.snapshot import Snapshot
 

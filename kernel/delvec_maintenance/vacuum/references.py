@@ -12,7 +12,7 @@ import xxhash
 from delvec_errors import CorruptDeletionVector
 from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR
 from delvec_kernel.locations import canonical_log_path, canonical_log_paths, canonical_relative
 
 __all__ = ["References", "removed_files"]

@@ -13,7 +13,7 @@ from delvec_contract.maintenance import RestoreRequest
 from delvec_errors import InvalidTableChange, MissingRestoreFiles, UnsupportedTable
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.features.table_features import check_writable
-from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.file_rows import batch_from_adds
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict

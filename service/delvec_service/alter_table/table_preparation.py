@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import InvalidTableChange
-from delvec_kernel.alter_table import row_ids
-from delvec_kernel.alter_table.changes import (
+from delvec_kernel.alter_table import row_tracking_change
+from delvec_kernel.alter_table.change_types import (
     AddFeature,
     DropFeature,
     SetProperties,
@@ -81,7 +81,7 @@ class TablePreparation:
             InvalidTableChange: the table cannot be changed this way.
             ConcurrentModification: or a subclass: others changed the table during every one of many attempts.
         """
-        if row_ids.enables_row_tracking(changes, self._newest().configuration):
+        if row_tracking_change.enables_row_tracking(changes, self._newest().configuration):
             self._number_rows(changes)
             return True
         dropped = next((change for change in changes if isinstance(change, DropFeature)), None)
@@ -111,7 +111,7 @@ class TablePreparation:
         """Assign ids to the rows of all files, so that the table can claim that each row has one."""
         snapshot = self._newest()
         configurations = [snapshot.configuration]
-        others = row_ids.without_enabling(changes)
+        others = row_tracking_change.without_enabling(changes)
         if others:
             # Errors in the other changes are raised now, before anything is done.
             found = alteration_of(self._table, others, snapshot)

@@ -34,7 +34,7 @@ from delvec_errors import (
     TableAlreadyExists,
     TableNotFound,
 )
-from delvec_kernel.alter_table.changes import SetComment
+from delvec_kernel.alter_table.change_types import SetComment
 from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -24,7 +24,7 @@ from delvec_errors import (
 )
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.features.table_features import check_writable
-from delvec_kernel.file_index.files import add_from_row
+from delvec_kernel.file_index.file_rows import add_from_row
 from delvec_kernel.locations import canonical_log_path, resolve, within
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of

@@ -18,8 +18,8 @@ from delvec_errors import (
     UnsupportedOperation,
 )
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.alter_table.first_version import first_version
 from delvec_kernel.locations import within
 from delvec_kernel.schema.column_mapping import MODE
 from delvec_kernel.schema.types import StructField, StructType

@@ -19,8 +19,8 @@ from delvec_errors import DelvecError, LocationNotAllowed
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, AddFile, DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.alter_table.first_version import first_version
 from delvec_kernel.deletion_vectors import dv_packing
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE
 from delvec_kernel.schema.types import StructType

@@ -21,7 +21,7 @@ from delvec_errors import (
     VersionNotFound,
 )
 from delvec_kernel.alter_table.alteration import Alteration, altered
-from delvec_kernel.alter_table.changes import ReplaceSchema, ReplaceTable, TableChange, WriteChange
+from delvec_kernel.alter_table.change_types import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.snapshot.snapshot import Snapshot

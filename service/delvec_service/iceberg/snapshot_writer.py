@@ -36,7 +36,7 @@ from delvec_iceberg.table_metadata import (
     with_snapshot,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.file_rows import batch_from_adds
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_parquet.parquet_file import read_footer

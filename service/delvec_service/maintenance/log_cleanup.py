@@ -15,7 +15,7 @@ from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.log.commit_file import parse_commit
-from delvec_kernel.log.log_cleanup import Kept, expired_files, expired_sidecars
+from delvec_kernel.log.expired_log_files import Kept, expired_files, expired_sidecars
 from delvec_kernel.log.log_policy import LogPolicy, check_understood
 from delvec_kernel.log.log_segment import LogCheckpoint, LogListing
 from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_manifest

@@ -16,7 +16,7 @@ from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
 from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
+from delvec_kernel.file_index.file_rows import TEXT_MAP, num_records_from_stats
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -15,7 +15,7 @@ from delvec_errors import CorruptLog, MissingDataFile
 from delvec_kernel.change_feed import feed_schema as change_feed
 from delvec_kernel.change_feed.version_changes import FileChanges
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
-from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP, num_records_from_stats
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR, TEXT_MAP, num_records_from_stats
 from delvec_service.store.open_table import OpenTable
 from delvec_storage.files import read_deletion_vectors
 

@@ -16,7 +16,7 @@ from delvec_kernel.data_skipping.file_selection import Selected, page_of, select
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.features.table_features import writer_features
-from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
 from delvec_kernel.file_index.segment import rows_of
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot

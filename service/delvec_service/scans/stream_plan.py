@@ -26,7 +26,7 @@ from delvec_kernel.actions.actions import Action, AddFile, Metadata, Protocol
 from delvec_kernel.change_feed.stream_positions import Position, StepLimits, committed_rows, schema_fit
 from delvec_kernel.change_feed.version_changes import changes_in
 from delvec_kernel.features.table_features import check_readable
-from delvec_kernel.file_index.files import FILES_SCHEMA, table_from_adds
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA, table_from_adds
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.scans.change_feed_plan import first_since

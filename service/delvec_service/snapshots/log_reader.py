@@ -25,7 +25,7 @@ from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.segment import SegmentsLost
-from delvec_kernel.log.checkpoint import CheckpointPart, read_checkpoint
+from delvec_kernel.log.checkpoint_reader import CheckpointPart, read_checkpoint
 from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_only
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum

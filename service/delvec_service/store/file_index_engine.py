@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
-from delvec_kernel.file_index.engine import FileIndexEngine
+from delvec_kernel.file_index.engine_port import FileIndexEngine
 from delvec_service.store.lru_cache import LruCache
 
 __all__ = ["FILE_INDEX_ENGINE", "PartCache", "in_parallel"]

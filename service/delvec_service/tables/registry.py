@@ -24,8 +24,8 @@ from delvec_errors import (
     UnsupportedOperation,
 )
 from delvec_kernel.actions.actions import Action, CommitInfo, first_of
-from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.alter_table.first_version import first_version
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit

@@ -14,7 +14,7 @@ from delvec_errors import error_classes
 CREATE = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call last):
   File "worker_process.py", line 37, in called
     raise error.with_traceback(None) from None
-delvec_errors.requests.NotADeltaTable: There is no Delta table at file:///x: it has no
+delvec_errors.request_errors.NotADeltaTable: There is no Delta table at file:///x: it has no
 _delta_log with a commit in it.
  SQLSTATE: 38000"""
 TASK = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent \
@@ -22,7 +22,7 @@ failure: Lost task 0.0 in stage 4.0 (TID 7) (192.0.2.2 executor driver): org.apa
 Traceback (most recent call last):
   File "data_file.py", line 65, in reading
     raise MissingDataFile(
-delvec_errors.tables.MissingDataFile: The data file 'a.parquet' of table 'fresh' (version 1) does not exist.
+delvec_errors.table_errors.MissingDataFile: The data file 'a.parquet' of table 'fresh' (version 1) does not exist.
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:645)
 Caused by: java.io.IOException: another

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR
 from delvec_kernel.table_properties import AUTO_COMPACT_MIN_FILES
 from delvec_maintenance.auto_compaction import choose, is_asked_for, touched_partitions
 

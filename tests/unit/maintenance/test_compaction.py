@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR, TEXT_MAP
 from delvec_maintenance.compaction import CompactionRules, pack, target_file_size, within
 
 SCHEMA = pa.schema(

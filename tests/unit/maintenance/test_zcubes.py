@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from delvec_errors import InvalidTableChange, UnknownColumn
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.file_index.files import table_from_adds
+from delvec_kernel.file_index.file_rows import table_from_adds
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 from delvec_maintenance.zcubes import ZCubeRules, check_columns, choose, files_to_come
 

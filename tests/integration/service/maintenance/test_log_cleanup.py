@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.log.log_cleanup import Expired, expired_files
+from delvec_kernel.log.expired_log_files import Expired, expired_files
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_service.maintenance.log_cleanup import clean_up
 from delvec_service.store.objects import ObjectMeta

@@ -281,12 +281,12 @@ def test_one_row_group(log, backlog):
 
 
 def test_several_parts(log, backlog, monkeypatch):
-    monkeypatch.setattr("delvec_kernel.log.checkpoint._MIN_DEFERRED_ROWS", 100)
+    monkeypatch.setattr("delvec_kernel.log.checkpoint_reader._MIN_DEFERRED_ROWS", 100)
     check_equal(log.write(parts=3), backlog)
 
 
 def test_sidecars(log, backlog, monkeypatch):
-    monkeypatch.setattr("delvec_kernel.log.checkpoint._MIN_DEFERRED_ROWS", 100)
+    monkeypatch.setattr("delvec_kernel.log.checkpoint_reader._MIN_DEFERRED_ROWS", 100)
     check_equal(log.write().move_into_sidecars(), backlog)
 
 
@@ -299,7 +299,7 @@ def test_footers_that_do_not_count_nulls(log, backlog):
 
 
 def test_a_few_files_are_read_at_once(log, backlog, monkeypatch):
-    monkeypatch.setattr("delvec_kernel.log.checkpoint._MIN_DEFERRED_ROWS", FILES * 2)
+    monkeypatch.setattr("delvec_kernel.log.checkpoint_reader._MIN_DEFERRED_ROWS", FILES * 2)
     check_equal(log.write(), backlog, 0)
 
 

@@ -10,7 +10,7 @@ from delvec_contract.alterations import AnyTableChange
 from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
-from delvec_kernel.alter_table.changes import DropFeature
+from delvec_kernel.alter_table.change_types import DropFeature
 from delvec_kernel.alter_table.drop_feature import properties_turned_off
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.schema.types import StructType

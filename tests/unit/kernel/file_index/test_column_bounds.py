@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest
-from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.file_rows import batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.schema.types import StructType

@@ -4,7 +4,7 @@ import pytest
 
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.file_index import packed_files as file_clustering
-from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.file_rows import batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import clustered
 

@@ -13,9 +13,9 @@ from tests.support.segments_in_memory import LOCATION, SegmentsInMemory, live_fi
 from delvec_kernel.file_index import live_files, packed_files, segment
 from delvec_kernel.file_index import packed_files as path_index
 from delvec_kernel.file_index.column_bounds import known_columns, segment_bounds
-from delvec_kernel.file_index.engine import SERIAL
+from delvec_kernel.file_index.engine_port import SERIAL
 from delvec_kernel.file_index.file_counts import FileCounts
-from delvec_kernel.file_index.files import add_from_row, batch_from_adds
+from delvec_kernel.file_index.file_rows import add_from_row, batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, SegmentsLost, load_parts

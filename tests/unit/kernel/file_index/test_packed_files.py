@@ -7,7 +7,7 @@ import pytest
 from tests.support.segments_in_memory import LOCATION, live_file
 
 from delvec_kernel.file_index import packed_files
-from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.file_rows import batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles, dead_rows
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Segment

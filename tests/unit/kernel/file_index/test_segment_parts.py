@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delvec_kernel.file_index import segment_parts
-from delvec_kernel.file_index.files import TEXT_MAP
+from delvec_kernel.file_index.file_rows import TEXT_MAP
 from delvec_kernel.file_index.segment import SEGMENT_ROWS
 from delvec_kernel.file_index.segment_parts import (
     BLOCK_ROWS,

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
+from delvec_kernel.file_index.file_rows import TEXT_MAP, num_records_from_stats
 from delvec_kernel.log.typed_columns import TypedPartitionValues, TypedStatistics
 from delvec_kernel.schema.types import StructType
 

@@ -19,7 +19,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import add_from_row
+from delvec_kernel.file_index.file_rows import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
 

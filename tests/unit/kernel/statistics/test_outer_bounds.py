@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delvec_iceberg.metrics import column_metrics
 from delvec_iceberg.schema import Leaf
-from delvec_kernel.log.checkpoint import stats_json
+from delvec_kernel.log.checkpoint_reader import stats_json
 from delvec_kernel.log.typed_columns import TypedStatistics
 from delvec_kernel.schema.types import StructType, data_type_from_json
 from delvec_kernel.statistics.bounds import parsed_bounds

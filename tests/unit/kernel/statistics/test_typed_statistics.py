@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delvec_kernel.log.checkpoint import stats_json
+from delvec_kernel.log.checkpoint_reader import stats_json
 from delvec_kernel.schema.types import data_type_from_json
 from delvec_kernel.statistics.bounds import parsed_bounds
 from delvec_kernel.statistics.typed_statistics import typed_bounds

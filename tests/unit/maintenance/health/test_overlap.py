@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delvec_errors import UnknownColumn
 from delvec_kernel.actions.actions import AddFile, DomainMetadata
-from delvec_kernel.file_index.files import table_from_adds
+from delvec_kernel.file_index.file_rows import table_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 from delvec_maintenance.health.clustering import overlapping_files

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from delvec_errors import BadRequest, CorruptDeletionVector, LocationNotAllowed, RetentionTooShort
 from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR
 from delvec_kernel.locations import canonical_relative, log_path
 from delvec_maintenance.vacuum.references import References, removed_files
 from delvec_maintenance.vacuum.retention import Retention, hidden_names

@@ -21,7 +21,7 @@ from delvec_errors import LocationNotAllowed, RetentionTooShort
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.file_index.file_rows import DELETION_VECTOR
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.log.tombstones import Changes
 from delvec_kernel.snapshot.replay import Commit

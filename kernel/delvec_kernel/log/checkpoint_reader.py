@@ -28,7 +28,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
-from delvec_kernel.file_index.files import (
+from delvec_kernel.file_index.file_rows import (
     DELETION_VECTOR,
     FILES_SCHEMA,
     TEXT_MAP,

@@ -5,7 +5,7 @@ Tested in `tests/architecture/test_documentation.py` and `tests/docs/test_error_
 
 from typing import Any
 
-from delvec_errors.requests import BadRequest
+from delvec_errors.request_errors import BadRequest
 from delvec_errors.root import DelvecError
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delvec_kernel.alter_table.changes import ChangeColumn, NewColumn
+from delvec_kernel.alter_table.change_types import ChangeColumn, NewColumn
 
 
 def test_a_column_has_one_place():

@@ -5,8 +5,8 @@ import pytest
 
 from delvec_errors import BadRequest, InvalidSchema, InvalidTableChange, UnknownColumn
 from delvec_kernel.actions.actions import CommitInfo, Metadata, Protocol
-from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.alter_table.first_version import first_version
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.schema.types import StructType
 

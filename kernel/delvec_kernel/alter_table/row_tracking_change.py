@@ -11,7 +11,7 @@ from typing import Final
 
 from delvec_errors import InvalidTableChange
 from delvec_errors.texts import counted
-from delvec_kernel.alter_table.changes import SetProperties, TableChange
+from delvec_kernel.alter_table.change_types import SetProperties, TableChange
 from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true

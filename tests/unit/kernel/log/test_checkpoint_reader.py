@@ -15,8 +15,8 @@ from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
-from delvec_kernel.log.checkpoint import read_checkpoint, stats_json
+from delvec_kernel.file_index.file_rows import FILES_SCHEMA, add_from_row
+from delvec_kernel.log.checkpoint_reader import read_checkpoint, stats_json
 
 WHERE = LogFile("t", 4, "00000000000000000004.checkpoint.parquet")
 TEXT_MAP = pa.map_(pa.string(), pa.string())
