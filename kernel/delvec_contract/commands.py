@@ -56,6 +56,9 @@ _ReadVersion: TypeAlias = Annotated[
 ]
 
 
+_Ratio: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+
+
 class DeleteRequest(Envelope):
     """Delete the rows that match a predicate."""
 
@@ -78,6 +81,17 @@ class OptimizeRequest(Envelope):
             "Rewrite every file that has a deletion vector, and no others: REORG TABLE ... APPLY (PURGE)."
         ),
     )
+    min_deleted_ratio: _Ratio = Field(
+        default=0.0,
+        description="With purge: only files with a larger share of deleted rows; 0 for all.",
+        examples=[0.05],
+    )
+    max_deleted_ratio: _Ratio | None = Field(
+        default=None,
+        description="Without purge: files with a larger share of deleted rows are rewritten even if they are large, or alone; "
+        "by default 0.05.",
+        examples=[0.2],
+    )
     zorder_by: Annotated[list[Column], Field(max_length=32, fail_fast=True)] = Field(
         default_factory=list,
         description="Sort rows so that files have narrow ranges in each of these columns, or fields of structs.",
@@ -93,6 +107,12 @@ class OptimizeRequest(Envelope):
     target_size: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
         default=None,
         description="Bytes of new files; by default delta.targetFileSize, else 256 MiB.",
+        examples=[134217728],
+    )
+    max_bytes: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
+        default=None,
+        description="Rewrite files of at most this many bytes, those that gain most per byte first; by default all, if the "
+        "service's limit allows it.",
         examples=[134217728],
     )
     rewrite: Rewrite = Field(
@@ -115,6 +135,10 @@ class OptimizeRequest(Envelope):
     def _one_command(self) -> "OptimizeRequest":
         if sum((self.purge, self.full, bool(self.zorder_by))) > 1:
             raise ValueError("give at most one of purge, full and zorder-by")
+        if self.min_deleted_ratio and not self.purge:
+            raise ValueError("min-deleted-ratio needs purge; without it, give max-deleted-ratio")
+        if self.max_deleted_ratio is not None and self.purge:
+            raise ValueError("purge takes min-deleted-ratio, not max-deleted-ratio")
         if self.rewrite != "auto" and (self.purge or self.full or self.zorder_by):
             raise ValueError(
                 "rewrite cannot be combined with purge, full or zorder-by, which rewrite all rows"

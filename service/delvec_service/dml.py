@@ -128,8 +128,8 @@ class RowCommands:
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
                     f"This OPTIMIZE of table '{table.name}' would rewrite {size} bytes, but the service reads at "
-                    f"most {self._limits.read_bytes} (DELVEC_DML_MAX_BYTES). Select partitions with a predicate, or "
-                    "run it on your own engine: delvec.connect(url).table(name).optimize().",
+                    f"most {self._limits.read_bytes} (DELVEC_DML_MAX_BYTES). Select partitions with a predicate, limit "
+                    "it with max-bytes, or run it on your own engine: delvec.connect(url).table(name).optimize().",
                     table=table.name,
                     bytes=size,
                     limit=self._limits.read_bytes,
@@ -297,9 +297,13 @@ def _retried(target: Any, command: Callable[[], Any]) -> Any:
 def _optimize_options(request: OptimizeRequest, **others: Any) -> Any:
     from delvec_commands.dml.optimize_options import OptimizeOptions
 
+    if request.max_deleted_ratio is not None:
+        others["max_deleted_ratio"] = request.max_deleted_ratio
     return OptimizeOptions(
         request.predicate,
         purge=request.purge,
+        min_deleted_ratio=request.min_deleted_ratio,
+        max_bytes=request.max_bytes,
         zorder_by=request.zorder_by,
         full=request.full,
         target_size=request.target_size,

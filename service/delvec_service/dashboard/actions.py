@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+from delvec_maintenance.compaction import MAX_DELETED_RATIO
 from delvec_service.dashboard.formats import counted, size
 
 __all__ = ["ACTIONS", "BY_ADVICE", "CHANGES", "MENU", "Action", "Request"]
@@ -78,11 +79,16 @@ class Action:
 
 
 _DRY: Final = {"dry-run": True}
+_WORST: Final = {"purge": True, "min-deleted-ratio": MAX_DELETED_RATIO}
+"""What the advice, and the command next to it, are about."""
+_PURGE_WORST: Final = f"PURGE of files over {MAX_DELETED_RATIO:.0%} deleted".replace("%", " %")
 ACTIONS: Final[Mapping[str, Action]] = {
     "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY),
     "optimize": Action("OPTIMIZE", "optimize"),
     "optimize-full-dry-run": Action("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY}),
     "optimize-full": Action("OPTIMIZE FULL", "optimize", {"full": True}),
+    "purge-worst-dry-run": Action(f"{_PURGE_WORST}, dry run", "optimize", {**_WORST, **_DRY}),
+    "purge-worst": Action(_PURGE_WORST, "optimize", _WORST),
     "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY}),
     "purge": Action("PURGE", "optimize", {"purge": True}),
     "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY),
@@ -127,7 +133,7 @@ CHANGES: Final = frozenset(key for key, action in ACTIONS.items() if not action.
 BY_ADVICE: Final = {
     "OPTIMIZE": ("optimize-dry-run", "optimize"),
     "OPTIMIZE FULL": ("optimize-full-dry-run", "optimize-full"),
-    "PURGE": ("purge-dry-run", "purge"),
+    "PURGE": ("purge-worst-dry-run", "purge-worst"),
     "DV COMPACTION": ("compact-dry-run", "compact"),
     "CHECKPOINT": ("checkpoint",),
     "VACUUM": ("vacuum-dry-run", "vacuum-quarantine", "vacuum"),

@@ -413,8 +413,34 @@ def test_files_are_written_together_and_deleted_rows_dropped(client, people):
         {"purge": "yes"},
         {"rewrite": "sometimes"},
         {"rewrite": "never", "purge": True},
+        {"min-deleted-ratio": 0.1},
+        {"purge": True, "max-deleted-ratio": 0.1},
+        {"purge": True, "min-deleted-ratio": 1.1},
+        {"purge": True, "min-deleted-ratio": "0.1"},
+        {"max-bytes": 0},
     ):
         assert client.post("/v1/tables/people/optimize", json=body).status_code == 400
+
+
+def test_purge_and_optimize_leave_files_with_few_deleted_rows_and_keep_to_a_budget(client, people):
+    def planned(**options):
+        answer = client.post("/v1/tables/people/optimize", json={"dry-run": True, **options})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["num-files"]
+
+    people.append(people.to_arrow())
+    people.delete("id = 3")
+    assert planned(purge=True) == 2
+    assert planned(**{"purge": True, "min-deleted-ratio": 0.15}) == 1
+    assert planned(**{"purge": True, "min-deleted-ratio": 0.9}) == 0
+    assert planned(**{"purge": True, "max-bytes": 1}) == 0
+    assert planned(**{"max-bytes": 1}) == 0
+    assert (
+        planned(**{"target-size": 1}) == 2
+    )  # files that are not small are rewritten for their deleted rows only
+    assert planned(**{"target-size": 1, "max-deleted-ratio": 0.15}) == 1
+    body = {"purge": True, "min-deleted-ratio": 0.9}
+    assert client.post("/v1/tables/people/optimize", json=body).json()["result"] == "nothing-to-do"
 
 
 def test_row_groups_are_copied_where_that_is_asked_for(client, people):

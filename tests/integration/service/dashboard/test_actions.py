@@ -67,6 +67,21 @@ def test_a_dry_run_of_optimize_says_what_would_be_written_again(filled):
     assert "No deletion vector is worth moving" in run(filled, "compact-dry-run").text
 
 
+def test_the_buttons_of_an_advised_purge_rewrite_the_files_that_the_advice_counts(filled):
+    filled.append(filled.write_file("large.parquet", range(100, 1000))).raise_for_status()
+    properties = {"change": "set-properties", "properties": {"delta.targetFileSize": "1"}}
+    filled.client.post(f"{filled.url}/alter", json={"changes": [properties]}).raise_for_status()
+    filled.delete({"a.parquet": range(5), "large.parquet": [0]})
+    shown = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+    advised = [one["value"] for one in shown.all("input", name="action") if "purge" in one["value"]]
+    assert advised == ["purge-worst-dry-run", "purge-worst"]
+
+    assert "1 file with" in run(filled, "purge-worst-dry-run").text
+    assert "2 files with" in run(filled, "purge-dry-run").text
+    assert "1 file with" in run(filled, "purge-worst").text
+    assert "large.parquet" in run(filled, "purge-dry-run").text
+
+
 def test_what_would_run_now_and_why(filled):
     url = f"/dashboard/tables/{filled.name}"
     content = {"version": "2025-02-03", "enable": True, "config": {"min_files_saved": 1}}
