@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from delvec_contract.shapes import Answer, Envelope
+from delvec_contract.shapes import Answer, Envelope, NamePattern, in_words
 from delvec_contract.tables import TABLE_NAME
 
 __all__ = [
@@ -40,9 +40,11 @@ AuditOutcome: TypeAlias = Literal["done", "denied", "refused", "failed", "unknow
 
 PRINCIPAL: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@\-]*$"
 _GRANTEE: Final = r"^[!-~]([ -~]*[!-~])?$"
-_PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
-
-_TokenName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=PRINCIPAL)]
+_TokenName: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=128, pattern=PRINCIPAL),
+    in_words(PRINCIPAL, "it has letters, digits and _ . @ -, and starts with a letter or digit: etl-2026"),
+]
 _Grantee: TypeAlias = Annotated[
     str,
     Field(
@@ -51,6 +53,10 @@ _Grantee: TypeAlias = Annotated[
         pattern=_GRANTEE,
         description="The principal of a token (`etl`), a subject of the identity provider (`oidc:<sub>`), or one "
         "of its groups (`group:<name>`).",
+    ),
+    in_words(
+        _GRANTEE,
+        "it is a principal (etl), a subject (oidc:1234) or a group (group:analysts), in printable ASCII",
     ),
 ]
 
@@ -109,18 +115,22 @@ class Grant(Envelope):
             "forgotten."
         ),
     )
-    pattern: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        pattern=_PATTERN,
-        description="Names of tables: `sales.*`; `*` is any text and `?` one character.",
+    pattern: NamePattern | None = Field(
+        default=None, description="Names of tables: `sales.*`; `*` is any text and `?` one character."
     )
-    namespace: str | None = Field(
+    namespace: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=128, pattern=TABLE_NAME),
+            in_words(
+                TABLE_NAME,
+                "a namespace has letters, digits, _ and -, starts with a letter or _, and has no wildcards: sales, "
+                "sales.eu",
+            ),
+        ]
+        | None
+    ) = Field(
         default=None,
-        min_length=1,
-        max_length=128,
-        pattern=TABLE_NAME,
         description="All tables whose name is `<namespace>.<something>`.",
     )
     all_tables: bool = Field(default=False, description="All tables, and the service itself.")

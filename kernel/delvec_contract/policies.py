@@ -20,7 +20,16 @@ from pydantic import (
 )
 
 from delvec_contract.codec import Body
-from delvec_contract.shapes import Answer, Envelope, JsonObject, Long, Text, TransactionId
+from delvec_contract.shapes import (
+    Answer,
+    Envelope,
+    JsonObject,
+    Long,
+    NamePattern,
+    Text,
+    TransactionId,
+    in_words,
+)
 from delvec_maintenance import policies
 from delvec_maintenance.policies import PolicyType
 
@@ -45,7 +54,6 @@ __all__ = [
 ]
 
 POLICY_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_.\-]*$"
-_PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
 _HOURS: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 RunState: TypeAlias = Literal["done", "failed"]
@@ -71,12 +79,17 @@ _Change: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Moment: TypeAlias = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
+_Span: TypeAlias = Annotated[
+    str, Field(pattern=_HOURS), in_words(_HOURS, "a span of hours is like 08:00-20:00 or 23:00-01:00, in UTC")
+]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
 _COMMON: Final[dict[str, Any]] = {
-    "quiet_hours": Annotated[list[Annotated[str, Field(pattern=_HOURS)]], Field(max_length=24)],
+    "quiet_hours": Annotated[list[_Span], Field(max_length=24)],
     "min_interval_hours": _Hours,
 }
 _BUDGET: Final[dict[str, Any]] = {
@@ -135,7 +148,8 @@ def config_of(policy_type: str, config: dict[str, Any]) -> policies.PolicyConfig
         where = ".".join(str(part)[:100] for part in first["loc"]) or "config"
         known = ", ".join(sorted(_adapter(policy_type).json_schema()["properties"]))
         unknown = first["type"] == "extra_forbidden"
-        said = f"is not a field of {policy_type}; it has {known}" if unknown else first["msg"]
+        said = f"is not a field of {policy_type}; it has {known}"
+        said = said if unknown else first["msg"].removeprefix("Value error, ")
         raise ValueError(f"config: {where} {said}") from None
 
 
@@ -154,15 +168,20 @@ class PolicyContent(Envelope):
 class PolicyRequest(Envelope):
     """A policy and what it is attached to: a table, all tables whose names match a pattern, or all."""
 
-    name: str = Field(
-        max_length=128, pattern=POLICY_NAME, description=("An existing policy of that name is replaced.")
-    )
+    name: Annotated[
+        str,
+        Field(max_length=128, pattern=POLICY_NAME),
+        in_words(
+            POLICY_NAME,
+            "a policy's name has letters, digits and _ . -, and starts with a letter or _: nightly-purge",
+        ),
+    ] = Field(description="An existing policy of that name is replaced.")
     type: PolicyType = Field(description="What to do.")
     content: PolicyContent = Field(description="When, and how.")
     table: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="The table that the policy is attached to, by name or id."
     )
-    pattern: Annotated[str, Field(max_length=128, pattern=_PATTERN)] | None = Field(
+    pattern: NamePattern | None = Field(
         default=None,
         description=(
             "The names of the tables that the policy is attached to: `*` matches any text, `?` any character."

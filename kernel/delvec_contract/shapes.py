@@ -8,6 +8,7 @@ Tested in `tests/integration/service/test_limits.py` and `tests/integration/cont
 
 import base64
 import binascii
+import re
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
@@ -38,6 +39,7 @@ __all__ = [
     "JsonObject",
     "Long",
     "Metrics",
+    "NamePattern",
     "PartitionValues",
     "Properties",
     "Tags",
@@ -45,6 +47,7 @@ __all__ = [
     "Timestamp",
     "TransactionId",
     "few",
+    "in_words",
 ]
 
 _MAX_DEPTH: Final = 200
@@ -56,6 +59,30 @@ FILES: Final = 1_000_000
 
 def _kebab(name: str) -> str:
     return name.replace("_", "-")
+
+
+def in_words(pattern: str, words: str) -> BeforeValidator:
+    """Return the check of a ``pattern`` whose error says what is allowed; that of ``Field`` shows the regular expression."""
+    expression = re.compile(pattern)
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not expression.fullmatch(value):
+            raise ValueError(words)
+        return value
+
+    return BeforeValidator(check)
+
+
+_NAMES: Final = r"^[A-Za-z0-9_.\-*?]+$"
+NamePattern: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=128, pattern=_NAMES),
+    in_words(
+        _NAMES,
+        "a pattern of names has letters, digits and _ . -, and the wildcards * (any text) and ? (one character): sales.*",
+    ),
+]
+"""Names of tables, with wildcards."""
 
 
 class _StrictBase64(EncoderProtocol):

@@ -180,9 +180,9 @@ class Access:
 
     def _refuse(self, role: Role, held: Role | None, on: str, option: str) -> NoReturn:
         self.was_denied = True
-        has = f"only has the role {held}" if held else "has no role"
+        has = f"only has the role {held}, but this" if held else "has no role there: this"
         raise PermissionDenied(
-            f"'{self.name}' {has}, but this requires {role} on {on}. An admin can grant it: delvec grant {role} "
+            f"'{self.name}' {has} requires {role} on {on}. An admin can grant it: delvec grant {role} "
             f"{self.name} {option}.",
             principal=self.name,
             role=role,

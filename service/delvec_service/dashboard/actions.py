@@ -36,7 +36,7 @@ class Action:
         body: what is sent.
         preview: what is sent first, to show what would be done; None for no preview. With a preview, the action must
             be confirmed.
-        question: the question to confirm; ``{files}`` and ``{size}`` are what the preview counts.
+        question: the question to confirm; ``{files}`` and ``{size}`` are what the preview, or the quarantine, counts.
         takes_version: whether both bodies contain a version.
     """
 
@@ -119,7 +119,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "purge-quarantine": Action(
         "Delete the quarantine",
         "quarantines/{quarantine}/purge",
-        question="The files of this quarantine will be deleted permanently.",
+        question="{files} with {size} will be deleted permanently.",
     ),
 }
 MENU: Final = tuple(

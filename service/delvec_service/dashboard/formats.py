@@ -20,24 +20,34 @@ __all__ = [
     "columns",
     "count",
     "counted",
+    "did",
     "instant",
     "measured",
     "metrics",
     "parameters",
     "rate",
+    "short",
     "size",
     "span",
 ]
 
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
-_POLICIES: Final = {
+_TITLES: Final = {
     "system.data-compaction": "Compaction",
     "system.dv-purge": "Purge",
     "system.dv-compaction": "Compaction of deletion vectors",
     "system.checkpoint": "Checkpoint",
     "system.vacuum": "VACUUM",
+    "ConcurrentWriteException": "Another commit took the version",
+    "MetadataChangedException": "The table's metadata changed",
+    "ProtocolChangedException": "The table's protocol changed",
+    "ConcurrentAppendException": "Rows were added that it should have read",
+    "ConcurrentDeleteReadException": "A file that it had read was removed",
+    "ConcurrentDeleteDeleteException": "Both removed or changed the same rows or files",
+    "ConcurrentTransactionException": "Both were the same step of an application",
 }
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WORD_ENDS: Final = re.compile(r"[_-]|(?<=[a-z0-9])(?=[A-Z])")
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
@@ -118,8 +128,21 @@ def band(score: float | None) -> str:
 
 def title(name: str) -> str:
     """Return a name of the service or of Delta, such as ``grant_role`` or ``numOutputRows``, in words."""
+    if name in _TITLES:
+        return _TITLES[name]
     words = _WORD_ENDS.sub(" ", name.removeprefix("num") if name[3:4].isupper() else name)
-    return _POLICIES.get(name) or words.capitalize()
+    return words.capitalize()
+
+
+def did(operation: str, change: str | None) -> str:
+    """Return an operation and what it changed: ``set_policy`` and ``policy nightly`` as ``Set policy: nightly``."""
+    words = title(operation)
+    return f"{words}: {change.removeprefix(words.rpartition(' ')[2] + ' ')}" if change else words
+
+
+def short(identifier: str) -> str:
+    """Return the first digits of a UUID, which tell it from others on a page; other identifiers as they are."""
+    return identifier[:8] if _UUID.fullmatch(identifier) else identifier
 
 
 def parameters(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -173,6 +196,8 @@ FILTERS: Final = {
     "span": span,
     "age": age,
     "title": title,
+    "did": did,
+    "short": short,
     "parameters": parameters,
     "metrics": metrics,
     "minute": lambda value: f"{instant(value):%Y-%m-%d %H:%M} UTC",

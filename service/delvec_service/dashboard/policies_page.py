@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from delvec_maintenance.policies import PolicyType, applicable
+from delvec_service.auth.principals import at_least
 from delvec_service.dashboard.policy_form import DOES, InvalidField, config_from, form_fields
 from delvec_service.dashboard.upcoming import attached
 from delvec_service.dashboard.visit import Refused, Visit, resource
@@ -25,13 +26,14 @@ _LOOKED_AT: Final = "1000"
 async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -> Response:
     """List the policies."""
     policies = (await visit.get("/v1/policies"))["policies"]
-    names = await _table_names(visit, policies)
+    names, may_change = await asyncio.gather(_table_names(visit, policies), _may_change(visit))
     return visit.page(
         "policies.html",
         200 if refused is None else refused.status,
         policies=policies,
         names=names,
         does=DOES,
+        may_change=may_change,
         notice=notice,
         refused=refused,
     )
@@ -46,8 +48,11 @@ async def edit(visit: Visit, name: str) -> Response:
         start = {"name": "", "type": kind, "content": {"enable": True, "config": {}}, "pattern": None}
         return _form(visit, start | {"table-id": None}, visit.query.get("table", ""), is_new=True)
     policy = await visit.get(f"/v1/policies/{quote(name, safe='')}")
-    names = await _table_names(visit, [policy])
-    return _form(visit, policy, names.get(policy["table-id"], policy["table-id"] or ""))
+    names, may_change = await asyncio.gather(
+        _table_names(visit, [policy]), _may_change(visit, policy["table-id"])
+    )
+    table = names.get(policy["table-id"], policy["table-id"] or "")
+    return _form(visit, policy, table, may_change=may_change)
 
 
 async def save(visit: Visit) -> Response:
@@ -66,6 +71,9 @@ async def save(visit: Visit) -> Response:
         "content": {"enable": form.get("enable") == "yes", "config": {}},
     }
     table = form.get("table", "").strip() if scope == "table" else None
+    if policy["pattern"] == "" or table == "":
+        failed = f"Say which: give {'a pattern of names' if table is None else 'the name of a table'}, or choose all tables."
+        return _form(visit, policy, "", is_new=is_new, failed=failed)
     try:
         config = config_from(cast(PolicyType, kind), form)
     except InvalidField as problem:
@@ -80,8 +88,15 @@ async def save(visit: Visit) -> Response:
     body = {"name": policy["name"], "type": kind, "content": policy["content"], **on}
     answer = await visit.send("POST", "/v1/policies", body)
     if isinstance(answer, Refused):
-        return _form(visit, policy, table or "", is_new=is_new, failed=answer.message)
-    return await show(visit, f"Policy {policy['name']} was saved.")
+        return _form(visit, policy, table or "", is_new=is_new, failed=answer.message, status=answer.status)
+    where = (
+        f"table {table}"
+        if table
+        else f"names like {policy['pattern']}"
+        if policy["pattern"]
+        else "all tables"
+    )
+    return await show(visit, f"Policy {policy['name']} was saved, for {where}.")
 
 
 async def drop(visit: Visit, name: str) -> Response:
@@ -127,21 +142,40 @@ async def plan(visit: Visit, name: str) -> Response:
 
 
 def _form(
-    visit: Visit, policy: Mapping[str, Any], table: str, *, is_new: bool = False, failed: str = ""
+    visit: Visit,
+    policy: Mapping[str, Any],
+    table: str,
+    *,
+    is_new: bool = False,
+    failed: str = "",
+    status: int = 400,
+    may_change: bool = True,
 ) -> Response:
     kind = cast(PolicyType, policy["type"])
     typed = visit.form if failed else {}
     return visit.page(
         "policy.html",
-        400 if failed else 200,
+        status if failed else 200,
         policy=policy,
-        table=table,
-        scope="table" if table or policy["table-id"] else "pattern" if policy["pattern"] else "all",
+        pattern=typed.get("pattern", policy["pattern"] or ""),
+        table=typed.get("table", table),
+        scope=typed.get("scope")
+        or ("table" if table or policy["table-id"] else "pattern" if policy["pattern"] else "all"),
+        may_change=may_change,
         does=DOES[kind],
         fields=form_fields(kind, policy["content"]["config"], typed),
         is_new=is_new,
         failed=failed,
     )
+
+
+async def _may_change(visit: Visit, table: str | None = None) -> bool:
+    """Whether the visitor may change the policy of a table; without one, whether any: the service decides."""
+    access = table and await visit.find("/v1/access", table=table)
+    if access:
+        return at_least(access["role"], "maintainer")
+    access = await visit.get("/v1/access")
+    return not access["is-restricted"] or any(at_least(one["role"], "maintainer") for one in access["grants"])
 
 
 async def _table_names(visit: Visit, policies: list[Mapping[str, Any]]) -> dict[str, str]:

@@ -50,18 +50,18 @@ class Field:
 
 _KINDS: Final[Mapping[str, tuple[str, str | tuple[str, ...], str]]] = {
     "target_file_size_bytes": ("Size of new files", "size", "Like 256 MiB; empty for each table's own setting."),
-    "max_deleted_ratio": ("Most deleted rows", "percent", "Files with a larger share are rewritten, whatever their size."),
-    "min_deleted_ratio": ("Least deleted rows", "percent", "Only files with a larger share are rewritten."),
-    "min_files_saved": ("Least files saved", "count", "A run must save this many files to open, or gain the bytes below."),
-    "min_gain_bytes": ("Least gain", "size", "Bytes that a run must gain to be worth it."),
-    "max_bytes_per_run": ("Most bytes a run", "size", "Rewrites the files with the highest gain first; empty for no limit."),
-    "max_memory_bytes": ("Most memory", "size", "Rows held at once; the rest is spilled to disk. Empty for no limit."),
+    "max_deleted_ratio": ("Most deleted rows", "percent", "Like 5 %. Files with a larger share are rewritten, whatever their size."),
+    "min_deleted_ratio": ("Least deleted rows", "percent", "Like 5 %. Only files with a larger share are rewritten."),
+    "min_files_saved": ("Least files saved", "count", "Like 10: a run must save this many files to open, or gain the bytes below."),
+    "min_gain_bytes": ("Least gain", "size", "What a run must gain to be worth it, like 64 MiB."),
+    "max_bytes_per_run": ("Most bytes a run", "size", "Like 10 GiB. Rewrites the files with the highest gain first; empty for no limit."),
+    "max_memory_bytes": ("Most memory", "size", "Rows held at once, 128 MiB or more; the rest is spilled to disk. Empty for no limit."),
     "rewrite": ("Rows", ("auto", "always"), "auto copies row groups where that is as good for readers."),
-    "min_commits": ("Commits since the last one", "count", "A checkpoint is written after this many commits."),
+    "min_commits": ("Commits since the last one", "count", "Like 20: a checkpoint is written after this many commits."),
     "clean_up": ("Clean up the log", "flag", "Also delete log files that are older than the log's retention."),
     "mode": ("Mode", ("full", "lite"), "lite reads only the log and lists no directory."),
-    "retention_hours": ("Retention", "hours", "Never shorter than a table's own; empty for each table's own."),
-    "min_interval_hours": ("Hours between runs", "hours", "From the start of one run on a table to the next."),
+    "retention_hours": ("Retention in hours", "hours", "168 are seven days. Never shorter than a table's own; empty for each table's own."),
+    "min_interval_hours": ("Hours between runs", "hours", "Like 24, from the start of one run on a table to the next."),
     "quiet_hours": ("Quiet hours (UTC)", "spans", "Like 08:00-20:00, 23:00-01:00: no run starts in them."),
 }  # fmt: skip
 
@@ -90,6 +90,7 @@ def config_from(kind: PolicyType, form: Mapping[str, str]) -> dict[str, Any]:
         if text:
             try:
                 config[one.name] = _parsed(one.kind, text)
+                config_of(kind, {one.name: config[one.name]})
             except ValueError:
                 raise InvalidField(f"{one.label}: '{text[:50]}' is not valid. {one.help}") from None
     return config
@@ -100,7 +101,7 @@ def _shown(shape: str | tuple[str, ...], value: Any) -> str:
         return ""
     if shape == "size":
         return next(
-            (f"{value // step} {unit}" for step, unit in _UNITS if value and not value % step), f"{value}"
+            (f"{value // step} {unit}" for step, unit in _UNITS if value and not value % step), f"{value} B"
         )
     return _TEXT.get(shape, str)(value)
 

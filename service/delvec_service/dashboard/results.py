@@ -86,7 +86,8 @@ def _vacuum(values: _Values) -> list[str]:
         case "deleted":
             return [f"{files} {were} deleted permanently.", retained]
         case "quarantined":
-            return [f"{files} {were} moved into quarantine; they can be put back, or deleted.", retained]
+            they = "it" if values["num-files"] == 1 else "they"
+            return [f"{files} {were} moved into quarantine; {they} can be put back, or deleted.", retained]
     return ["There was nothing to delete.", retained]
 
 

@@ -159,6 +159,16 @@ class TablePage:
     async def _preview(self, visit: Visit, name: str, action: Action) -> dict[str, Any] | None:
         """Return what an action would do, if known."""
         request = action.request(visit.form, preview=True)
+        if action.is_confirmed and "quarantine" in visit.form:
+            held = await visit.get(f"{resource(name)}/quarantines")
+            return next(
+                (
+                    one
+                    for one in held["quarantines"]
+                    if (one["id"], one["state"]) == (visit.form["quarantine"], "quarantined")
+                ),
+                None,
+            )
         if action.preview is None or request is None:
             return None
         answer = await visit.send("POST", f"{resource(name)}/{request.path}", request.body)

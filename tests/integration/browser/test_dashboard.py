@@ -484,3 +484,15 @@ def test_every_control_has_a_name(page, address):
             .filter(one => !(one.textContent.trim() || one.labels?.length || one.ariaLabel)).map(one => one.outerHTML)"""
         )
         assert bare == [], (path, json.dumps(bare))
+
+
+def test_typing_a_pattern_chooses_the_tables_that_match(page, address):
+    page.goto(f"{address}/dashboard/policies/new?type=system.vacuum")
+    page.fill("#name", "clean")
+    page.fill("input[name=pattern]", "sales.*")
+    assert page.locator("input[name=scope]:checked").get_attribute("value") == "pattern"
+    page.fill("#retention_hours", "168")
+    page.get_by_role("button", name="Save").click()
+    playwright.expect(page.get_by_role("status")).to_have_text(
+        "Policy clean was saved, for names like sales.*."
+    )

@@ -110,6 +110,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Who types a pattern or a table means it, not the choice above it.
+document.addEventListener("input", ({ target }) => {
+  const choice = target.closest("fieldset label")?.querySelector("input[type=radio]");
+  if (choice && choice !== target && target.value) choice.checked = true;
+});
+
 // While a task runs: show how long it has been running, and scroll to its result.
 let began = null;
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delvec_service.dashboard.charts import fleet_charts
-from delvec_service.dashboard.formats import age, counted, metrics, parameters, rate, span, title
+from delvec_service.dashboard.formats import age, counted, did, metrics, parameters, rate, short, span, title
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,7 @@ def test_nouns_agree():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("ConcurrentAppendException", "Rows were added that it should have read"),
         ("system.dv-purge", "Purge"),
         ("grant_role", "Grant role"),
         ("small-files", "Small files"),
@@ -117,3 +118,16 @@ def test_plots_of_the_fleet_are_told_in_words():
     assert words[0] == "Scan debt. sampled tables: from 1 min to 1 min, at most 1 min."
     assert words[-1] == "Conflicts per hour. conflicts: 1 in total."
     assert len(fleet_charts({"points": points[:1], "intervals": [hour]})) == 2
+
+
+def test_what_a_request_changed_is_told_once():
+    assert did("set_policy", "policy nightly") == "Set policy: nightly"
+    assert did("create_token", "token etl-2026 of etl") == "Create token: etl-2026 of etl"
+    assert did("commit", "DELETE") == "Commit: DELETE"
+    assert did("drop_table", None) == "Drop table"
+
+
+def test_an_id_is_told_by_its_first_digits():
+    assert short("aa36e49a-028c-4922-b7ec-ea0173d36758") == "aa36e49a"
+    assert short("nightly-job-of-etl") == "nightly-job-of-etl"
+    assert short("") == ""

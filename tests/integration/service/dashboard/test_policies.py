@@ -19,7 +19,7 @@ def test_a_policy_is_created_changed_and_deleted(filled):
     assert "There is no policy yet" in Page(client.get("/dashboard/policies")).text
     saved = save(client, min_gain_bytes="2 GiB", quiet_hours="08:00-20:00, 23:00-01:00", **{"is-new": "yes"})
 
-    assert "Policy nightly was saved." in Page(saved).text
+    assert "Policy nightly was saved, for all tables." in Page(saved).text
     policy = client.get("/v1/policies/nightly").json()
     assert policy["content"]["config"] == {
         "min_gain_bytes": 2 * GIB,
@@ -48,12 +48,20 @@ def test_a_policy_is_created_changed_and_deleted(filled):
     ("fields", "said"),
     [
         ({"min_gain_bytes": "many"}, "Least gain: 'many' is not valid"),
-        ({"quiet_hours": "25:00"}, "quiet_hours"),
-        ({"name": "no spaces allowed"}, ""),
-        ({"scope": "table", "table": "nobody"}, "nobody"),
+        ({"quiet_hours": "25:00"}, "Quiet hours (UTC): '25:00' is not valid. Like 08:00-20:00"),
+        ({"max_deleted_ratio": "150 %"}, "Most deleted rows: '150 %' is not valid. Like 5 %"),
+        (
+            {"max_memory_bytes": "1 MiB"},
+            "Most memory: '1 MiB' is not valid. Rows held at once, 128 MiB or more",
+        ),
+        ({"name": "no spaces allowed"}, "a policy's name has letters"),
+        ({"scope": "pattern", "pattern": "sales[a-z]"}, "a pattern of names has letters"),
+        ({"scope": "pattern", "pattern": " "}, "give a pattern of names"),
+        ({"scope": "table", "table": ""}, "give the name of a table"),
     ],
 )
 def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(client, fields, said):
+    fields = {"pattern": "some.*", "table": "typed", **fields}
     answer = save(client, min_files_saved="77", **{"is-new": "yes"} | fields)
 
     page = Page(answer)
@@ -61,8 +69,59 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(client, fields, said
     assert answer.status_code == 400
     assert page.all("p", role="alert")
     assert said in page.text
+    assert "^" not in page.text  # no regular expression
+    for name in ("pattern", "table"):
+        assert page.all("input", name=name)[0]["value"] == fields[name]
+    (chosen,) = [one["value"] for one in page.all("input", name="scope") if "checked" in one]
+    assert chosen == fields.get("scope", "all")
     assert page.all("input", id="min_files_saved")[0]["value"] == "77"
     assert client.get("/v1/policies").json()["policies"] == []
+
+
+def test_a_policy_of_a_table_that_is_not_there_is_refused(client):
+    answer = save(client, scope="table", table="nobody", **{"is-new": "yes"})
+
+    assert answer.status_code == 404
+    assert "Table 'nobody' is not registered" in Page(answer).text
+
+
+def test_who_may_not_change_policies_sees_them_without_buttons(running, tmp_path, filled):
+    root = {"Authorization": "Bearer root"}
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", token="root") as client:
+        schema = {
+            "type": "struct",
+            "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+        }
+        other = {"location": str(tmp_path / "other"), "name": "other", "schema": schema}
+        for body in ({"location": str(filled.folder), "name": "people"}, other):
+            client.post("/v1/tables", json=body, headers=root).raise_for_status()
+            policy = {"type": "system.checkpoint", "content": {"enable": True}, "table": body["name"]}
+            policy["name"] = f"of-{body['name']}"
+            client.post("/v1/policies", json=policy, headers=root).raise_for_status()
+        made = client.post("/v1/tokens", json={"name": "eve"}, headers=root).json()
+
+        def grant(role, table):
+            body = {"grantee": "eve", "role": role, "table": table}
+            client.post("/v1/grants", json=body, headers=root).raise_for_status()
+
+        grant("reader", "people")
+        client.post("/dashboard/sign-in", data={"csrf-token": csrf(client), "token": made["token"]})
+        listed = Page(client.get("/dashboard/policies"))
+        assert not [one for one in listed.all("a") if one["href"].endswith(("/new", "/plan"))]
+        shown = Page(client.get("/dashboard/policies/of-people"))
+        assert "you need the role maintainer" in shown.text
+        assert all("Save" not in text for text in shown.text.split("\n"))
+        assert shown.all("fieldset", disabled=None)
+        refused = save(client, name="mine", **{"is-new": "yes"})
+        assert refused.status_code == 403
+        assert "'eve' has no role there: this requires maintainer on all tables" in Page(refused).text
+
+        grant("maintainer", "people")
+        grant("reader", "other")
+        listed = Page(client.get("/dashboard/policies"))
+        assert [one for one in listed.all("a") if one["href"].endswith("/new")]
+        assert "Save" in Page(client.get("/dashboard/policies/of-people")).text
+        assert "Save" not in Page(client.get("/dashboard/policies/of-other")).text
 
 
 def test_a_new_policy_replaces_none(client):

@@ -62,6 +62,7 @@ def test_deleting_asks_first_and_returns_to_the_page(held):
     asked = run(held, "purge-quarantine", quarantine=name, tab="quarantines")
 
     assert f"{held.name}: Delete the quarantine?" in " ".join(asked.text.split())
+    assert "1 file with 6 B will be deleted permanently." in asked.text
     assert asked.all("a", href=AT)
     assert list(held.folder.glob("_delvec/quarantined/*/orphan.parquet"))
     assert "1 file with 6 B was deleted" in run(held, **confirmed(asked), tab="quarantines").text

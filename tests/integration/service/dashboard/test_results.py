@@ -41,7 +41,7 @@ RESTORE = {"operation-metrics": {"numRestoredFiles": 2, "numRemovedFiles": 1}, "
         ),
         ("vacuum", VACUUM | {"result": "deleted"}, "1 file with 10 B was deleted permanently."),
         ("vacuum", VACUUM | {"result": "dry-run", "num-files": 0}, "There is nothing to delete."),
-        ("vacuum", VACUUM | {"result": "quarantined"}, "was moved into quarantine"),
+        ("vacuum", VACUUM | {"result": "quarantined"}, "was moved into quarantine; it can be put back"),
         ("vacuum", VACUUM | {"result": "nothing-to-delete"}, "There was nothing to delete."),
         ("restore", RESTORE | {"result": "dry-run"}, "2 files would come back and 1 file would leave"),
         ("restore", RESTORE | {"result": "nothing-to-do"}, "already is as it was in version 3"),

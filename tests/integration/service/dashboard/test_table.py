@@ -1,6 +1,7 @@
 """The pages of one table: content, and resistance to injection from it."""
 
 import json
+import re
 
 from tests.support.html_pages import HOSTILE, Page, create, csrf
 
@@ -125,6 +126,8 @@ def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):
     text = " ".join(page.text.split())
     assert "UPDATE, which had read version 1, lost to DELETE of version 2" in text
     assert "Rows that both changed2" in text
+    assert "ConflictBoth removed or changed the same rows or files" in text
+    assert not re.search(r"Transaction[0-9a-f]{8}-", text)  # the first digits tell them apart
     titles = [found["aria-label"] for found in page.all("div") if "data-chart" in found]
     assert "Conflicts per hour. conflicts: 1 in total." in titles
 
