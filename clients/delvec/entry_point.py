@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 from delvec.connection import Connection
 from delvec.http.embedded import embedded_service
-from delvec.http.service_client import ServiceClient
 from delvec_commands.dml.retry import DEFAULT_RETRIES
 from delvec_errors import BadRequest
 from delvec_kernel import locations
@@ -104,6 +103,10 @@ def connect(
     for name, value in {"database_url": database_url, "warehouse": warehouse, "catalog": catalog}.items():
         if value:
             raise BadRequest(f"{name} applies only to a service in this process: leave out url")
+    from delvec.http.service_client import (
+        ServiceClient,  # with httpx, which a service in this process does not need
+    )
+
     token = token or os.environ.get("DELVEC_TOKEN")
     client = ServiceClient(
         url,

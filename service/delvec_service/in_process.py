@@ -227,6 +227,9 @@ _DIRECT: Final[
     ),
     (operations.GET_DETAIL.name,): lambda service, table, *_: describe.detail_answer(service.loader, table),
     (operations.GET_HISTORY.name,): lambda _service, table, *_: describe.history_answer(table),
+    (operations.GET_HISTORY.name, "limit"): lambda _service, table, _body, values, _key: (
+        describe.history_answer(table, values["limit"])
+    ),
     (operations.GET_HEALTH.name,): lambda service, table, *_: health_answer(
         service.loader, service.health, table, service.overwrite_watch.overwritten(table.location)
     ),
