@@ -103,9 +103,7 @@ def connect(
     for name, value in {"database_url": database_url, "warehouse": warehouse, "catalog": catalog}.items():
         if value:
             raise BadRequest(f"{name} applies only to a service in this process: leave out url")
-    from delvec.http.service_client import (
-        ServiceClient,  # with httpx, which a service in this process does not need
-    )
+    from delvec.http.service_client import ServiceClient  # imports httpx
 
     token = token or os.environ.get("DELVEC_TOKEN")
     client = ServiceClient(

@@ -85,15 +85,15 @@ with contextlib.suppress(SystemExit):
 """
 
 
-@pytest.mark.parametrize("command", ["detail", "history", "health", "tables"])
-def test_a_command_that_reads_the_log_imports_no_web_application(tmp_path, command):
+@pytest.mark.parametrize("command", ["detail", "history", "history --limit 3", "health", "tables"])
+def test_a_command_that_reads_the_log_imports_neither_web_application_nor_client(tmp_path, command):
     table = str(tmp_path / "people")
     delvec.connect().create_table(table, "id long")
 
-    found = imported(COMMAND, command, *([] if command == "tables" else [table]))
+    found = imported(COMMAND, *command.split(), *([] if command == "tables" else [table]))
 
     assert "delvec_service.in_process" in found
-    assert not found & (WEB | SECRETS | {"alembic", "pandas", "pyspark"})
+    assert not found & (WEB | SECRETS | {"alembic", "httpx", "pandas", "pyspark"})
 
 
 @pytest.mark.full("runs many commands, each in a process")

@@ -11,15 +11,18 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from delvec_contract.unity_catalog import ListedName, ListedNames, LoadedTable, StorageCredentialsAnswer
 from delvec_errors import BadRequest, CatalogUnavailable, DelvecError, PermissionDenied, TableNotFound
 from delvec_service import VERSION
+
+if TYPE_CHECKING:
+    import httpx  # every command starts with this module, and few reach another catalog
 
 __all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog"]
 
@@ -33,7 +36,6 @@ _PAUSE_SECONDS: Final = 0.2
 _MOST_PAGES: Final = 1000
 _BUSY: Final = 429
 _NOT_IMPLEMENTED: Final = 501
-_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _Parsed = TypeVar("_Parsed", bound=BaseModel)
 
@@ -67,12 +69,12 @@ class CatalogAnswer:
     @property
     def is_ok(self) -> bool:
         """Whether the request was done."""
-        return self.status in (httpx.codes.OK, httpx.codes.CREATED, httpx.codes.NO_CONTENT)
+        return self.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 
     @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed later."""
-        is_failure = self.status >= httpx.codes.INTERNAL_SERVER_ERROR
+        is_failure = self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.status <= 0 or self.status == _BUSY or (is_failure and self.status != _NOT_IMPLEMENTED)
 
 
@@ -95,8 +97,10 @@ class UnityCatalog:
         url: str,
         token: Callable[[], str | None],
         *,
-        transport: httpx.BaseTransport | None = None,
+        transport: "httpx.BaseTransport | None" = None,
     ) -> None:
+        import httpx
+
         root = _root(name, url)
         self.name = name
         self.url = str(root).rstrip("/")
@@ -157,9 +161,9 @@ class UnityCatalog:
             what: was requested.
         """
         where = f"The catalog '{self.name}' ({self.url})"
-        if answer.status == httpx.codes.NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             return TableNotFound(f"{where} does not have {what}. {answer.said}".rstrip())
-        if answer.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return PermissionDenied(
                 f"{where} does not allow the owner of the token that it was given to use {what}: {answer.said}"
             )
@@ -212,6 +216,8 @@ class UnityCatalog:
         raise self.error(answer, what)
 
     def _send(self, method: str, path: str, **request: Any) -> CatalogAnswer:
+        import httpx
+
         token = self._token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = b""
@@ -221,14 +227,16 @@ class UnityCatalog:
                     body += part
                     if len(body) > _LONGEST:
                         return CatalogAnswer(0, said=f"the answer has more than {_LONGEST} bytes")
-        except _UNSENT as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return CatalogAnswer(-1, said=f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE])
         except httpx.HTTPError as error:
             return CatalogAnswer(0, said=f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE])
         return CatalogAnswer(response.status_code, body, _said(body))
 
 
-def _root(name: str, url: str) -> httpx.URL:
+def _root(name: str, url: str) -> "httpx.URL":
+    import httpx
+
     try:
         root = httpx.URL(url.strip().rstrip("/").removesuffix(_BASE))
     except httpx.InvalidURL as error:
