@@ -12,12 +12,16 @@ from pydantic import AliasChoices, ConfigDict, Field
 from delvec_contract.shapes import Answer, FilePath, Identifier, JsonObject, Long
 
 __all__ = [
+    "CatalogColumn",
+    "ClassicStagingTableRequest",
     "CreateManagedTableRequest",
     "CreateSchemaRequest",
     "CreateTableRequest",
     "ListedNames",
     "LoadedTable",
     "PathCredentialsRequest",
+    "PreviewCommitRequest",
+    "PreviewCommitsRequest",
     "RenameManagedTableRequest",
     "StagedCommitFile",
     "StagingTableRequest",
@@ -38,6 +42,8 @@ _HYPHENATED: Final = {
 }
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+_SchemaName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+_Identifier: TypeAlias = Annotated[str, Field(max_length=64)]
 
 
 class StagingTableRequest(Answer):
@@ -107,15 +113,51 @@ class CreateSchemaRequest(_Classic):
     comment: Annotated[Any, Field(default=None)] = None
 
 
-class CreateTableRequest(_Classic):
-    """A table whose log is written already."""
+class ClassicStagingTableRequest(_Classic):
+    """A managed table about to be created."""
 
     name: _Name
     catalog_name: _Name
-    schema_name: Annotated[str, Field(min_length=1, max_length=256)]
+    schema_name: _SchemaName
+
+
+class PreviewCommitsRequest(_Classic):
+    """The table whose commits to list."""
+
+    table_id: _Identifier
+    table_uri: FilePath
+
+
+class PreviewCommitRequest(PreviewCommitsRequest):
+    """A staged commit, or a report that versions are published."""
+
+    commit_info: StagedCommitFile | None = None
+    latest_backfilled_version: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+
+
+class CatalogColumn(_Classic):
+    """A column of a table to create: a field of Delta's schema, as JSON in a string."""
+
+    name: _Name
+    type_json: Annotated[str, Field(max_length=1_000_000)]
+    position: Annotated[int, Field(ge=0)] = 0
+    partition_index: Annotated[int | None, Field(ge=0)] = None
+
+
+class CreateTableRequest(_Classic):
+    """A table whose log is written already; of a managed one Delvec writes it if the client has not."""
+
+    name: _Name
+    catalog_name: _Name
+    schema_name: _SchemaName
     table_type: Annotated[str, Field(max_length=64)]
     data_source_format: Annotated[str, Field(max_length=64)] = "DELTA"
     storage_location: FilePath | None = None
+    columns: Annotated[list[CatalogColumn], Field(max_length=32768, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    comment: Annotated[str | None, Field(max_length=100_000)] = None
+    properties: Annotated[dict[str, str] | None, Field(max_length=10_000)] = None
 
 
 class PathCredentialsRequest(_Classic):
@@ -127,7 +169,7 @@ class PathCredentialsRequest(_Classic):
 class TemporaryCredentialsRequest(_Classic):
     """The table to issue credentials for."""
 
-    table_id: Annotated[str, Field(max_length=64)]
+    table_id: _Identifier
     operation: Literal["READ", "READ_WRITE"] = "READ"
 
 

@@ -9,40 +9,16 @@ import sys
 from pathlib import Path
 
 VERSION = "1.5.5"
-_BUILT = Path(__file__).parents[2] / ".build" / f"duckdb-{VERSION}"
 _EXTENSIONS = ("httpfs", "avro", "iceberg", "delta", "unity_catalog")
-
-
-class NoExtensionsError(Exception):
-    """The extensions cannot be installed on this machine; the text is the reason."""
 
 
 def packages():
     """Return a folder with DuckDB and its extensions, installed once."""
-    if not _BUILT.exists():
-        wanted = [f"duckdb=={VERSION}", *(f"duckdb-extension-{name}=={VERSION}" for name in _EXTENSIONS)]
-        part = _BUILT.with_name(f"{_BUILT.name}.part")
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--no-deps",
-                "--upgrade",
-                "--target",
-                part,
-                *wanted,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise NoExtensionsError(done.stderr[-2000:])
-        part.rename(_BUILT)
-    return _BUILT
+    # Here: as a program this module is alone.
+    from tests.support.packages import installed
+
+    extensions = (f"duckdb-extension-{name}=={VERSION}" for name in _EXTENSIONS)
+    return installed(f"duckdb-{VERSION}", f"duckdb=={VERSION}", *extensions)
 
 
 def query(sql, folder):

@@ -38,6 +38,7 @@ from delvec_service.api import (
     transactions,
     uc_classic,
     uc_delta,
+    uc_preview,
     vacuum,
     vector_compaction,
 )
@@ -82,6 +83,7 @@ _ROUTERS: Final = (
     probes.config_router,
     *iceberg_catalog.routers,
     *uc_delta.routers,
+    *uc_preview.routers,
     *uc_classic.routers,
 )
 ROUTES: Final = tuple(route for router in _ROUTERS for route in router.routes)

@@ -3,18 +3,21 @@
 Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
+import json
 import uuid
 from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Path, Query
 
 from delvec_contract.unity_catalog import (
+    CatalogColumn,
     CreateSchemaRequest,
     CreateTableRequest,
     PathCredentialsRequest,
     TemporaryCredentialsRequest,
 )
 from delvec_errors import (
+    BadRequest,
     CredentialVendingUnsupported,
     DelvecError,
     NamespaceNotFound,
@@ -23,9 +26,7 @@ from delvec_errors import (
 )
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
-from delvec_service.api.resource import operation_id
-from delvec_service.api.routes import LenientRoute
-from delvec_service.api.uc_delta import names, register_external, table_credentials
+from delvec_service.api.uc_delta import Names, register_external, table_credentials, unity_router
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
@@ -34,24 +35,19 @@ from delvec_service.registration import drop
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import Tables
+from delvec_service.tables.registry import NewTable, Tables
 
 __all__ = ["routers"]
 
 _MOST_LISTED: Final = 50
 """Tables of a page: the log of each is read."""
 _METASTORES: Final = uuid.UUID("3c5f0a42-9f6e-4a57-8f5d-6a1f4b0d2c11")
+_CREATIONS: Final = uuid.UUID("d6a1a4f5-0d1c-4d0e-9a0b-5a2c7f3c8e11")
 _PARTS: Final = 3
 _TABLES: Final = "tables of a schema"
 
 
-_router: Final = APIRouter(
-    prefix=UNITY_CATALOG,
-    route_class=LenientRoute,
-    include_in_schema=False,
-    generate_unique_id_function=operation_id,
-)
-_Names: TypeAlias = Annotated[CatalogNames, Depends(names)]
+_router: Final = unity_router(UNITY_CATALOG)
 _Part: TypeAlias = Annotated[str, Path(max_length=512)]
 _Text: TypeAlias = Annotated[str, Query(max_length=512)]
 
@@ -64,34 +60,34 @@ def get_metastore(service: ServiceState) -> dict[str, Any]:
 
 
 @_router.get("/catalogs")
-def list_catalogs(names: _Names) -> dict[str, Any]:
+def list_catalogs(names: Names) -> dict[str, Any]:
     """List the one catalog."""
     return {"catalogs": [_catalog(names)], "next_page_token": None}
 
 
 @_router.get("/catalogs/{catalog}")
-def get_catalog(names: _Names, catalog: _Part) -> dict[str, Any]:
+def get_catalog(names: Names, catalog: _Part) -> dict[str, Any]:
     """Return the catalog."""
     names.check_catalog(catalog)
     return _catalog(names)
 
 
 @_router.get("/schemas")
-def list_schemas(names: _Names, catalog_name: _Text = "") -> dict[str, Any]:
+def list_schemas(names: Names, catalog_name: _Text = "") -> dict[str, Any]:
     """List the namespaces of the tables that the caller may see."""
     names.check_catalog(catalog_name)
     return {"schemas": [_schema(names, schema) for schema in names.schemas()], "next_page_token": None}
 
 
 @_router.post("/schemas")
-def create_schema(names: _Names, body: CreateSchemaRequest) -> dict[str, Any]:
+def create_schema(names: Names, body: CreateSchemaRequest) -> dict[str, Any]:
     """Return a schema. Any namespace exists, and a table gives it content."""
     names.check_schema(body.catalog_name, body.name)
     return _schema(names, body.name)
 
 
 @_router.get("/schemas/{schema}")
-def get_schema(names: _Names, schema: _Part) -> dict[str, Any]:
+def get_schema(names: Names, schema: _Part) -> dict[str, Any]:
     """Return a schema, with tables or without."""
     catalog, name = _two(schema)
     names.check_schema(catalog, name)
@@ -99,7 +95,7 @@ def get_schema(names: _Names, schema: _Part) -> dict[str, Any]:
 
 
 @_router.delete("/schemas/{schema}")
-def delete_schema(names: _Names, schema: _Part) -> dict[str, Any]:
+def delete_schema(names: Names, schema: _Part) -> dict[str, Any]:
     """Do nothing: a namespace without tables is not listed."""
     catalog, name = _two(schema)
     names.check_schema(catalog, name)
@@ -108,7 +104,7 @@ def delete_schema(names: _Names, schema: _Part) -> dict[str, Any]:
 
 @_router.get("/tables")
 def list_catalog_tables(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog_name: _Text = "",
     schema_name: _Text = "",
@@ -128,25 +124,59 @@ def list_catalog_tables(
 
 
 @_router.post("/tables")
-def create_catalog_table(names: _Names, service: ServiceState, body: CreateTableRequest) -> dict[str, Any]:
-    """Register an external Delta table, whose log the client has written."""
+def create_catalog_table(names: Names, service: ServiceState, body: CreateTableRequest) -> dict[str, Any]:
+    """Register a Delta table: an external one, whose log the client has written, or a managed one at its staging place."""
     names.check_schema(body.catalog_name, body.schema_name)
     name = full_name(body.schema_name, body.name)
     names.access.require_name(name, "maintainer")
     bind_log_context(table=name)
-    if body.table_type != "EXTERNAL" or body.data_source_format != "DELTA" or body.storage_location is None:
+    if body.data_source_format != "DELTA" or body.storage_location is None:
         raise UnsupportedOperation(
-            f"'{name}' cannot be created here: only external Delta tables with a storage_location can; managed ones are "
-            "created by the Delta API, after a request for a staging table.",
+            f"'{name}' cannot be created here: only Delta tables with a storage_location can; that of a managed one is the "
+            "staging_location that a request for a staging table returns.",
             table=name,
         )
-    opened = register_external(service, names, name, body.storage_location)
+    if body.table_type == "MANAGED":
+        opened = service.tables.opening(
+            service.staging.create(name, body.storage_location, _definition(body))
+        )
+    else:
+        opened = register_external(service, names, name, body.storage_location)
     snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
     return table_info(names.catalog, body.schema_name, opened.record, snapshot)
 
 
+def _definition(body: CreateTableRequest) -> NewTable | None:
+    """Return what version 0 is to be of a managed table; None if the client has to write it.
+
+    Raises:
+        BadRequest: a column is not a field of Delta's schema.
+    """
+    if not body.columns:
+        return None
+    columns = sorted(body.columns, key=lambda each: each.position)
+    parts = [each for each in columns if each.partition_index is not None]
+    properties = {key: value for key, value in (body.properties or {}).items() if key != "comment"}
+    return NewTable(
+        schema={"type": "struct", "fields": [_field(each) for each in columns]},
+        partition_columns=[each.name for each in sorted(parts, key=lambda each: each.partition_index or 0)],
+        properties=properties,
+        description=body.comment,
+        # The same for a request that is sent again.
+        transaction_id=str(uuid.uuid5(_CREATIONS, str(body.storage_location))),
+        is_managed=True,
+    )
+
+
+def _field(column: CatalogColumn) -> Any:
+    try:
+        return json.loads(column.type_json)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"The type_json of column {column.name!r} is not JSON: {error}.") from None
+
+
 @_router.get("/tables/{full_name}")
-def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
+def get_catalog_table(names: Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
     """Return a table at its newest version."""
     catalog, schema, table = _three(full_name)
     opened = names.open(catalog, schema, table, "reader")
@@ -155,7 +185,7 @@ def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) ->
 
 
 @_router.delete("/tables/{full_name}")
-def drop_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
+def drop_catalog_table(names: Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
     """Drop a table; a managed one can be brought back until its files are deleted."""
     drop(service, names.record(*_three(full_name), "admin").id)
     return {}
@@ -163,7 +193,7 @@ def drop_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -
 
 @_router.post("/temporary-path-credentials")
 def vend_path_credentials(
-    names: _Names, service: ServiceState, body: PathCredentialsRequest
+    names: Names, service: ServiceState, body: PathCredentialsRequest
 ) -> dict[str, Any]:
     """Return none for a local place that the caller may use; on object stores refuse: there is no table to confine them to."""
     names.access.require_place(service.tables, body.url, None)
@@ -179,7 +209,7 @@ def vend_path_credentials(
 
 @_router.post("/temporary-table-credentials")
 def vend_temporary_credentials(
-    names: _Names, service: ServiceState, body: TemporaryCredentialsRequest
+    names: Names, service: ServiceState, body: TemporaryCredentialsRequest
 ) -> dict[str, Any]:
     """Issue short-lived credentials for a table's files; none for local ones."""
     opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")

@@ -56,7 +56,19 @@ from delvec_service.service import Service
 from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["PREFIX", "names", "register_external", "routers", "storage_credentials", "table_credentials"]
+__all__ = [
+    "PREFIX",
+    "CommitRoute",
+    "Names",
+    "check_report",
+    "names",
+    "new_name",
+    "register_external",
+    "routers",
+    "storage_credentials",
+    "table_credentials",
+    "unity_router",
+]
 
 PREFIX: Final = f"{UNITY_CATALOG}/delta/v1"
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
@@ -88,27 +100,31 @@ _FROM_THE_LOG: Final = frozenset(
 _REPORTS: Final = {"set-latest-backfilled-version", "update-metadata-snapshot-version"}
 
 
-class _CommitRoute(LenientRoute):
+class CommitRoute(LenientRoute):
+    """A route that commits: what it did is unknown if it takes too long."""
+
     kind = "commits"
 
     @staticmethod
     def timeout_error(seconds: float) -> DelvecError:
+        """Return the error for a commit that takes too long."""
         return CommitOutcomeUnknown(
             f"The commit took longer than {seconds:g} seconds and may still succeed. Send the same request again.",
             seconds=seconds,
         )
 
 
-def _router(route_class: type[Route]) -> APIRouter:
+def unity_router(prefix: str, route_class: type[Route] = LenientRoute) -> APIRouter:
+    """Return a router of one of the catalog's APIs."""
     return APIRouter(
-        prefix=PREFIX,
+        prefix=prefix,
         route_class=route_class,
         include_in_schema=False,
         generate_unique_id_function=operation_id,
     )
 
 
-_reading, _commits = _router(LenientRoute), _router(_CommitRoute)
+_reading, _commits = unity_router(PREFIX), unity_router(PREFIX, CommitRoute)
 
 
 async def names(service: ServiceState, access: Caller) -> CatalogNames:
@@ -116,13 +132,13 @@ async def names(service: ServiceState, access: Caller) -> CatalogNames:
     return CatalogNames(service.settings.catalog_name, service.tables, access)
 
 
-_Names: TypeAlias = Annotated[CatalogNames, Depends(names)]
+Names: TypeAlias = Annotated[CatalogNames, Depends(names)]
 _Part: TypeAlias = Annotated[str, Path(max_length=256)]
 _Operation: TypeAlias = Annotated[Literal["READ", "READ_WRITE"], Query()]
 
 
 @_reading.get("/config")
-def get_delta_config(names: _Names, catalog: Annotated[str, Query(max_length=256)] = "") -> dict[str, Any]:
+def get_delta_config(names: Names, catalog: Annotated[str, Query(max_length=256)] = "") -> dict[str, Any]:
     """Return what clients may request."""
     names.check_catalog(catalog)
     return {"endpoints": _ENDPOINTS, "protocol-version": "1.0"}
@@ -130,14 +146,14 @@ def get_delta_config(names: _Names, catalog: Annotated[str, Query(max_length=256
 
 @_reading.post(f"{_SCHEMA}/staging-tables")
 def stage_managed_table(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog: _Part,
     schema: _Part,
     body: StagingTableRequest,
 ) -> dict[str, Any]:
     """Return a place for a new table, and what its version 0 must have."""
-    name = _new_name(names, catalog, schema, body.name)
+    name = new_name(names, catalog, schema, body.name)
     location = service.staging.place(name)
     service.answers.keep(
         _staged_key(table_id(location)), _whose(names), 200, json.dumps([name, location]).encode()
@@ -150,7 +166,7 @@ def stage_managed_table(
 
 
 @_reading.get("/staging-tables/{staging}/credentials")
-def get_staging_credentials(names: _Names, service: ServiceState, staging: _Part) -> dict[str, Any]:
+def get_staging_credentials(names: Names, service: ServiceState, staging: _Part) -> dict[str, Any]:
     """Renew the credentials for a place of a new table, for who requested it, until the table is created."""
     names.access.is_decided = True
     stored = service.answers.find(_staged_key(staging[:64]), _whose(names))
@@ -179,7 +195,7 @@ def _whose(names: CatalogNames) -> str:
 
 @_commits.post(f"{_SCHEMA}/tables")
 def create_managed_table(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog: _Part,
     schema: _Part,
@@ -199,7 +215,7 @@ def create_managed_table(
 
 @_reading.get(_TABLE)
 def load_managed_table(
-    names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
+    names: Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
 ) -> dict[str, Any]:
     """Return a table at its newest version."""
     opened = names.open(catalog, schema, table, "reader")
@@ -213,7 +229,7 @@ def load_managed_table(
 
 
 @_reading.head(_TABLE, status_code=status.HTTP_204_NO_CONTENT)
-def managed_table_exists(names: _Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
+def managed_table_exists(names: Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
     """Check whether a table exists."""
     names.record(catalog, schema, table, "reader")
     return Response(status_code=status.HTTP_204_NO_CONTENT)
@@ -221,7 +237,7 @@ def managed_table_exists(names: _Names, catalog: _Part, schema: _Part, table: _P
 
 @_commits.post(_TABLE)
 def update_managed_table(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog: _Part,
     schema: _Part,
@@ -249,20 +265,20 @@ def update_managed_table(
     added = actions.get("add-commit")
     if added is not None and added.commit is not None:
         one = added.commit
-        _check_report(actions, opened, one.version - 1)
+        check_report(_reported(actions), opened, one.version - 1)
         staged = StagedFile(one.version, one.timestamp, one.file_name, one.file_size)
         service.ratification.ratify(opened, staged, check_before)
     else:
         snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
         check_before(snapshot)
-        _check_report(actions, opened, snapshot.version)
+        check_report(_reported(actions), opened, snapshot.version)
         _apply_alone(service, opened, snapshot, actions)
     return _loaded(service, opened)
 
 
 @_reading.delete(_TABLE, status_code=status.HTTP_204_NO_CONTENT)
 def drop_managed_table(
-    names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
+    names: Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
 ) -> Response:
     """Drop a table; a managed one can be brought back until its files are deleted."""
     drop(service, names.record(catalog, schema, table, "admin").id)
@@ -271,7 +287,7 @@ def drop_managed_table(
 
 @_reading.post(f"{_TABLE}/rename", status_code=status.HTTP_204_NO_CONTENT)
 def rename_managed_table(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog: _Part,
     schema: _Part,
@@ -280,14 +296,14 @@ def rename_managed_table(
 ) -> Response:
     """Rename a table within its schema. Its files stay where they are."""
     record = names.record(catalog, schema, table, "maintainer")
-    name = _new_name(names, catalog, schema, body.new_name)
+    name = new_name(names, catalog, schema, body.new_name)
     service.tables.rename(record.id, name)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
 @_reading.get(f"{_TABLE}/credentials")
 def vend_managed_credentials(
-    names: _Names,
+    names: Names,
     service: ServiceState,
     catalog: _Part,
     schema: _Part,
@@ -302,7 +318,7 @@ def vend_managed_credentials(
 
 
 @_reading.post(f"{_TABLE}/metrics", status_code=status.HTTP_204_NO_CONTENT)
-def report_managed_metrics(names: _Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
+def report_managed_metrics(names: Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
     """Accept the report of a commit and discard it: the log has the metrics."""
     names.record(catalog, schema, table, "writer")
     return Response(status_code=status.HTTP_204_NO_CONTENT)
@@ -359,8 +375,12 @@ def storage_credentials(
     ]
 
 
-def _new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str:
-    """Return the name of a table to be, which the caller may create and no table has."""
+def new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str:
+    """Return the name of a table to be, which the caller may create and no table has.
+
+    Raises:
+        DelvecError: it is not one of the catalog's, not the caller's, or taken.
+    """
     names.check_schema(catalog, schema)
     name = full_name(schema, table)
     names.access.require_name(name, "maintainer")
@@ -434,11 +454,20 @@ def _apply_alone(
         raise result.error(opened.name)
 
 
-def _check_report(actions: dict[str, TableUpdate], opened: OpenTable, newest: int) -> None:
+def _reported(actions: dict[str, TableUpdate]) -> int | None:
     report = actions.get("set-latest-backfilled-version")
-    if report is not None and (report.latest_published_version or 0) > newest:
+    return None if report is None else report.latest_published_version
+
+
+def check_report(version: int | None, opened: OpenTable, newest: int) -> None:
+    """Reject a report that versions are published which do not exist.
+
+    Raises:
+        InvalidCommit: the newest is an older one.
+    """
+    if version is not None and version > newest:
         raise InvalidCommit(
-            f"Version {report.latest_published_version} of table '{opened.name}' cannot have been published before the "
+            f"Version {version} of table '{opened.name}' cannot have been published before the "
             f"request: the newest is {newest}.",
             table=opened.name,
             version=newest,

@@ -22,7 +22,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction import staged_commit
 from delvec_service.commits.ratification import Ratification
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import Tables
+from delvec_service.tables.registry import NewTable, Tables
 
 __all__ = ["Staging", "staging_answer"]
 
@@ -71,12 +71,13 @@ class Staging:
         """
         return self.tables.managed_place(name, str(uuid.uuid4()))
 
-    def create(self, name: str, location: str) -> TableRecord:
+    def create(self, name: str, location: str, new: NewTable | None = None) -> TableRecord:
         """Register a table whose version 0 the client has written; a second time it changes nothing.
 
         Args:
             name: of the table, which the caller may create.
             location: that :meth:`place` returned for the name.
+            new: what to write as version 0 if the client has not.
 
         Raises:
             BadRequest: the location is not a place for that name, or version 0 is missing.
@@ -98,18 +99,24 @@ class Staging:
                 f"The table at {canonical} is already registered under another name.", location=canonical
             )
         if known is None:
-            self._check_first(canonical, name)
+            first = self._first(canonical, name)
+            if first is None and new is not None:
+                return self.tables.create(canonical, name, new)[0]
+            self._check_first(canonical, name, first)
         return self.tables.register(canonical, name)[0]
 
-    def _check_first(self, location: str, name: str) -> None:
-        table = self.tables.unregistered(location, name)
+    def _first(self, location: str, name: str) -> bytes | None:
         try:
-            data = table.objects.get(commit_path(0))
-        except FileNotFoundError as error:
+            return self.tables.unregistered(location, name).objects.get(commit_path(0))
+        except FileNotFoundError:
+            return None
+
+    def _check_first(self, location: str, name: str, data: bytes | None) -> None:
+        if data is None:
             raise BadRequest(
                 f"There is no version 0 of table '{name}' at {location}; write it, then create the table.",
                 location=location,
-            ) from error
+            )
         first = staged_commit.parse(data, name, location, 0, commit_path(0))
         if first.protocol is None or first.metadata is None:
             raise InvalidCommit(
@@ -118,6 +125,7 @@ class Staging:
                 version=0,
             )
         check_stays_managed(first.protocol, first.metadata, name, location)
+        table = self.tables.unregistered(location, name)
         self.ratification.check_first(table, _nothing(location, first.protocol, first.metadata), first)
 
 

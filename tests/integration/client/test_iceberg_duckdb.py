@@ -6,8 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from tests.support import duckdb_extensions
-from tests.support.duckdb_extensions import NoExtensionsError
 from tests.support.iceberg_tables import delta_rows, iceberg_table
+from tests.support.packages import NotInstalledError
 
 pytestmark = pytest.mark.long("installs a DuckDB that has the Iceberg extension")
 
@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("format_version", [2, 3])
 def extension():
     try:
         duckdb_extensions.packages()
-    except NoExtensionsError as error:
+    except NotInstalledError as error:
         pytest.skip(f"DuckDB's extensions could not be installed: {error}")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.support import duckdb_extensions
-from tests.support.duckdb_extensions import NoExtensionsError
+from tests.support.packages import NotInstalledError
 from tests.support.served import served
 
 import delvec
@@ -63,7 +63,7 @@ def error(answer):
 def test_duckdb_reads_the_newest_version(url, lake, tmp_path, warehouse):
     try:
         duckdb_extensions.packages()
-    except NoExtensionsError as error:
+    except NotInstalledError as error:
         pytest.skip(f"DuckDB's extensions could not be installed: {error}")
     table = lake.create_table(f"duck.t{warehouse}", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": list(range(100))}))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from tests.support import duckdb_extensions
-from tests.support.duckdb_extensions import NoExtensionsError
+from tests.support.packages import NotInstalledError
 from tests.support.served import served
 
 import delvec
@@ -20,7 +20,7 @@ TOKEN = "s3cret"
 def extension():
     try:
         duckdb_extensions.packages()
-    except NoExtensionsError as error:
+    except NotInstalledError as error:
         pytest.skip(f"DuckDB's extensions could not be installed: {error}")
 
 

@@ -298,18 +298,25 @@ NEEDS = {
         ("GET", "{table}/credentials", None),
         ("GET", BASE + "/tables/delvec.{schema}.people", None),
         ("POST", BASE + "/temporary-table-credentials", {"table_id": "{uuid}"}),
+        ("GET", BASE + "/delta/preview/commits", {"table_id": "{uuid}", "table_uri": "{location}"}),
     ],
     "writer": [
         ("POST", "{table}", "commit"),
         ("POST", "{table}/metrics", {}),
         ("GET", "{table}/credentials?operation=READ_WRITE", None),
         ("POST", BASE + "/temporary-table-credentials", {"table_id": "{uuid}", "operation": "READ_WRITE"}),
+        ("POST", BASE + "/delta/preview/commits", {"table_id": "{uuid}", "table_uri": "{location}"}),
     ],
     "maintainer": [
         ("POST", "{schemas}/staging-tables", {"name": "another"}),
         ("POST", "{schemas}/tables", {"name": "people", "location": "{location}"}),
         ("POST", "{table}/rename", {"new-name": "people"}),
         ("POST", BASE + "/tables", EXTERNAL),
+        (
+            "POST",
+            BASE + "/staging-tables",
+            {"name": "another", "catalog_name": "delvec", "schema_name": "{schema}"},
+        ),
         (
             "POST",
             "{schemas}/tables",
