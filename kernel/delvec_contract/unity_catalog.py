@@ -24,6 +24,7 @@ __all__ = [
     "PreviewCommitsRequest",
     "RenameManagedTableRequest",
     "StagedCommitFile",
+    "StagedTable",
     "StagingTableRequest",
     "StorageCredentialsAnswer",
     "TableRequirement",
@@ -208,6 +209,22 @@ class StorageCredentialsAnswer(Answer):
     storage_credentials: Annotated[list[IssuedCredentials], Field(max_length=64)] = Field(
         default_factory=list
     )
+
+
+class RequiredProtocol(Answer):
+    """Table features that a new table must have."""
+
+    reader_features: Annotated[list[Identifier] | None, Field(max_length=256)] = None
+    writer_features: Annotated[list[Identifier] | None, Field(max_length=256)] = None
+
+
+class StagedTable(StorageCredentialsAnswer):
+    """A place for a new table, and what its version 0 must have; a property without a value is the writer's to set."""
+
+    table_id: Annotated[str, Field(min_length=1, max_length=64)]
+    location: FilePath
+    required_protocol: RequiredProtocol = Field(default_factory=RequiredProtocol)
+    required_properties: Annotated[dict[str, str | None] | None, Field(max_length=1000)] = None
 
 
 class ListedName(_Classic):

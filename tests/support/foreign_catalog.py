@@ -19,6 +19,7 @@ TOKEN = "the-catalogs-token"
 BASE = "/api/2.1/unity-catalog"
 MOST_UNPUBLISHED = 10
 FEATURES = ["catalogManaged", "deletionVectors", "inCommitTimestamp", "v2Checkpoint"]
+REQUIRED_FEATURES = [*FEATURES, "vacuumProtocolCheck"]
 
 
 class ForeignTable:
@@ -187,10 +188,21 @@ class ForeignCatalog:
     """The server's state.
 
     ``instead`` is called with the method, the path, the body and what does the request, and returns status and answer.
+
+    Attributes:
+        tables: by full name.
+        staged: the places of tables to be, by location, each with its id and its name.
+        place: the folder below which it stages tables.
+        created: the bodies of the requests that created tables.
+        more: what its staging answers have besides.
     """
 
     def __init__(self):
         self.tables = {}
+        self.staged = {}
+        self.place = None
+        self.created = []
+        self.more = {}
         self.requests = []
         self.instead = None
         self.credentials = []
@@ -208,13 +220,65 @@ class ForeignCatalog:
     def _act(self, method, path, query, body):
         if path.startswith(f"{BASE}/delta/v1/catalogs/"):
             parts = [unquote(part) for part in path.removeprefix(f"{BASE}/delta/v1/").split("/")]
+            if len(parts) == 5:
+                make = self._stage if parts[4] == "staging-tables" else self._create
+                return make(f"{parts[1]}.{parts[3]}.{body['name']}", body)
             table = self.tables.get(".".join((parts[1], parts[3], parts[5])))
             if table is None:
                 return error(404, "NoSuchTableException")
-            if parts[6:] == ["credentials"]:
-                return 200, {"storage-credentials": self.credentials}
-            return (200, table.answer()) if method == "GET" else table.update(body)
+            if parts[6:] != ["credentials"]:
+                return self._use(method, ".".join((parts[1], parts[3], parts[5])), body)
+        if path.endswith("/credentials"):
+            return 200, {"storage-credentials": self.credentials}
         return self._names(path.removeprefix(BASE), query)
+
+    def _use(self, method, name, body):
+        if method == "DELETE":
+            del self.tables[name]
+            return 204, b""
+        return (200, self.tables[name].answer()) if method == "GET" else self.tables[name].update(body)
+
+    def _stage(self, name, _body):
+        if name in self.tables:
+            return error(409, "AlreadyExistsException")
+        table_id = str(uuid.uuid4())
+        location = locations.canonical(str(Path(self.place) / table_id))
+        self.staged[location] = (table_id, name)
+        answer = {
+            "table-id": table_id,
+            "table-type": "MANAGED",
+            "location": location,
+            "storage-credentials": self.credentials,
+            "required-protocol": {
+                "min-reader-version": 3,
+                "min-writer-version": 7,
+                "reader-features": [each for each in REQUIRED_FEATURES if each != "inCommitTimestamp"],
+                "writer-features": REQUIRED_FEATURES,
+            },
+            "suggested-protocol": {"reader-features": [], "writer-features": ["rowTracking"]},
+            "required-properties": {
+                "delta.enableDeletionVectors": "true",
+                "delta.checkpointPolicy": "v2",
+                "delta.enableInCommitTimestamps": "true",
+                "delta.rowTracking.materializedRowIdColumnName": None,
+                "io.unitycatalog.tableId": table_id,
+            },
+        }
+        return 200, {**answer, **self.more}
+
+    def _create(self, name, body):
+        """Create a table as the reference server does: from its staging place, once."""
+        if name in self.tables:
+            return error(409, "AlreadyExistsException")
+        table_id, staged_name = self.staged.pop(body["location"], (None, None))
+        if staged_name != name:
+            return error(400, "InvalidParameterValueException", "no staging table is at the location")
+        table = ForeignTable(locations.local_path(body["location"]), is_new=False)
+        assert table.uuid == body["properties"]["io.unitycatalog.tableId"] == table_id
+        assert set(REQUIRED_FEATURES) <= set(body["protocol"]["writer-features"])
+        self.created.append(body)
+        self.tables[name] = table
+        return 200, table.answer()
 
     def _names(self, path, query):
         names = [name.split(".") for name in sorted(self.tables)]
@@ -253,6 +317,9 @@ def foreign_catalog():
 
         def do_POST(self):
             self._do("POST", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def do_DELETE(self):
+            self._do("DELETE", None)
 
         def _do(self, method, body):
             assert self.headers["Authorization"] == f"Bearer {TOKEN}"

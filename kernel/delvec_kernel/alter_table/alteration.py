@@ -75,7 +75,7 @@ def altered(
     protocol: Protocol,
     domains: Mapping[str, DomainMetadata],
     schema: StructType,
-    location: str = "",
+    catalog_id: str = "",
     new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
     state: Callable[[], TableState] = _unknown_state,
 ) -> Alteration:
@@ -87,7 +87,7 @@ def altered(
         protocol: of a table that Delvec can write.
         domains: by name.
         schema: parsed from the metadata.
-        location: of the table, canonical, for changes that depend on it.
+        catalog_id: the id that the table has in its catalog, or would have, for changes that depend on it.
         new_name: returns a new physical name.
         state: computes the version's state, for changes that depend on it.
 
@@ -95,7 +95,7 @@ def altered(
         InvalidTableChange: the table does not allow a change.
         BadRequest: or a subclass: a value, a type, a name or an expression is invalid.
     """
-    update = TableUpdate(metadata, protocol, domains, schema, new_name, state, location)
+    update = TableUpdate(metadata, protocol, domains, schema, new_name, state, catalog_id)
     recorded = [_apply(update, change) for change in changes]
     if update.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
         raise InvalidTableChange(

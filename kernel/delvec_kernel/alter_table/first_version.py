@@ -30,7 +30,7 @@ def first_version(
     transaction_id: str,
     engine_info: str,
     now: int,
-    location: str = "",
+    catalog_id: str = "",
     new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
 ) -> list[Action]:
     """Return the actions of version 0.
@@ -43,7 +43,7 @@ def first_version(
         transaction_id: recorded as txnId.
         engine_info: recorded as engineInfo.
         now: milliseconds since the epoch.
-        location: of the table, canonical, if it may be a managed one.
+        catalog_id: the id that the table has in its catalog, if it may be a managed one.
         new_name: returns a new physical name, for column mapping.
 
     Raises:
@@ -54,7 +54,7 @@ def first_version(
     empty = Metadata(
         id=metadata_id, schema_string="", partition_columns=(), configuration={}, created_time=now
     )
-    update = TableUpdate(empty, _INITIAL_PROTOCOL, {}, StructType(()), new_name, lambda: NO_FILES, location)
+    update = TableUpdate(empty, _INITIAL_PROTOCOL, {}, StructType(()), new_name, lambda: NO_FILES, catalog_id)
     define(update, definition)
     metadata, protocol, domains = update.finish()
     assert metadata is not None  # noqa: S101 - define() has set the schema

@@ -112,7 +112,7 @@ class TableUpdate:
         schema: of the same version.
         new_name: returns a new physical name.
         state: computes the version's state, for changes that depend on it.
-        location: of the table, canonical, for changes that depend on it.
+        catalog_id: the id that the table has in its catalog, or would have, for changes that depend on it.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class TableUpdate:
         schema: StructType,
         new_name: Callable[[], str],
         state: Callable[[], TableState],
-        location: str = "",
+        catalog_id: str = "",
     ) -> None:
-        self.location = location
+        self.catalog_id = catalog_id
         self._before = metadata
         self._protocol_before = protocol
         self._schema_before = schema
@@ -191,15 +191,15 @@ class TableUpdate:
             requested: the properties that the user sets.
 
         Raises:
-            InvalidTableChange: one of them contradicts that, or the table's location is not known yet.
+            InvalidTableChange: one of them contradicts that, or the table's id is not known yet.
         """
-        if not self.location:
+        if not self.catalog_id:
             raise InvalidTableChange(
                 f"This command cannot make a table that has the feature {MANAGED}; add the feature afterwards.",
                 feature=MANAGED,
             )
         self.need(MANAGED)
-        self.configuration |= managed_properties(self.location, requested)
+        self.configuration |= managed_properties(self.catalog_id, requested)
 
     def need_versions(self, reader: int, writer: int) -> None:
         """Upgrade the protocol versions.

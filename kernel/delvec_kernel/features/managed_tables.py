@@ -113,17 +113,20 @@ def check_stays_managed(
             )
 
 
-def managed_properties(location: str, requested: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that a managed table at a location must have.
+def managed_properties(
+    identifier: str, requested: Mapping[str, str], others: Mapping[str, str] = REQUIRED_PROPERTIES
+) -> dict[str, str]:
+    """Return the properties that a managed table must have.
 
     Args:
-        location: canonical.
+        identifier: that the catalog gives the table.
         requested: the properties that the user sets.
+        others: what the catalog requires besides the identifier.
 
     Raises:
         InvalidTableChange: the user sets one of them to another value.
     """
-    required = {**REQUIRED_PROPERTIES, TABLE_ID: table_id(location)}
+    required = {**others, TABLE_ID: identifier}
     lower = {name.lower(): value for name, value in requested.items()}
     for name, value in required.items():
         other = lower.get(name.lower(), value)

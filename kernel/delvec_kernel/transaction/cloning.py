@@ -87,7 +87,9 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
         source.schema,
         lambda: f"col-{uuid.uuid4()}",
         lambda: state,
-        "" if target is None else target.location,
+        ""
+        if target is None
+        else target.metadata.configuration.get(TABLE_ID) or locations.table_id(target.location),
     )
     if properties:
         set_properties(draft, SetProperties(properties=dict(properties)))

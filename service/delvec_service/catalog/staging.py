@@ -45,7 +45,7 @@ def staging_answer(location: str, credentials: list[dict[str, Any]]) -> dict[str
             "writer-features": list(_WRITER_FEATURES),
         },
         "suggested-protocol": {"reader-features": [], "writer-features": ["domainMetadata", "rowTracking"]},
-        "required-properties": managed_properties(location, {}),
+        "required-properties": managed_properties(table_id(location), {}),
         "suggested-properties": {"delta.parquet.compression.codec": "zstd"},
     }
 

@@ -1,23 +1,20 @@
-"""One managed table of another catalog: its commit coordinator, and the credentials for its files.
+"""One managed table of another catalog: its commit coordinator.
 
 Tested in `tests/integration/service/catalog_client/test_managed_log.py`.
 """
 
-import os
 import random
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from cachetools import LRUCache
 
-from delvec_contract.unity_catalog import IssuedCredentials, LoadedTable
+from delvec_contract.unity_catalog import LoadedTable
 from delvec_errors import (
     CatalogUnavailable,
-    CredentialVendingUnsupported,
     DelvecError,
     InvalidCommit,
     InvalidLocation,
@@ -28,6 +25,7 @@ from delvec_errors import (
 from delvec_kernel import locations
 from delvec_kernel.features.table_features import CATALOG_MANAGED
 from delvec_kernel.transaction.staged_commit import is_staged_name
+from delvec_service.catalog_client.catalog_keys import CatalogKeys
 from delvec_service.catalog_client.table_changes import updates_of
 from delvec_service.catalog_client.unity_catalog import CatalogAnswer, RemoteName, UnityCatalog
 from delvec_service.store.commit_coordinator import (
@@ -37,18 +35,14 @@ from delvec_service.store.commit_coordinator import (
     Ratified,
     RatifiedCommit,
 )
-from delvec_storage.table_credentials import S3Keys, forget_credentials, use_credentials
 
 __all__ = ["CatalogTable", "is_managed"]
 
 _TIMES: Final = 256
 _ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.1
-_SPARE_SECONDS: Final = 300.0
-_ASK_AGAIN_SECONDS: Final = 60.0
 _OUTCOMES: Final[Mapping[int, Outcome]] = {-1: "unsent", 409: "conflict", 429: "full"}
 _REFUSED: Final = range(400, 500)
-_S3_KEY: Final = "s3.access-key-id"
 
 
 class CatalogTable:
@@ -84,8 +78,8 @@ class CatalogTable:
         self._lock = threading.Lock()
         self._known = self._ratified(answer)
         self._highest = self._known.latest
-        self._credentials: _Credentials | None = None
-        self._ask_again = 0.0
+        ask = partial(catalog.credentials, name)
+        self._keys = CatalogKeys(catalog.name, str(name), self.location, ask)
 
     def latest(self) -> Ratified:
         """Ask the catalog.
@@ -171,23 +165,11 @@ class CatalogTable:
         Raises:
             CatalogUnavailable: or a sibling: the catalog does not answer, and there are no others.
         """
-        if not self.location.startswith("s3:"):
-            return False
-        with self._lock:
-            if self._credentials is None and time.monotonic() >= self._ask_again:
-                credentials = _Credentials(self._catalog, self._name, self.location)
-                if credentials.are_issued(has_others=has_others):
-                    self._credentials = credentials
-                    use_credentials(self.location, credentials)
-                self._ask_again = time.monotonic() + _ASK_AGAIN_SECONDS
-            return self._credentials is not None
+        return self._keys.are_used(has_others=has_others)
 
     def close(self) -> None:
         """Forget the credentials."""
-        with self._lock:
-            if self._credentials is not None:
-                forget_credentials(self.location, self._credentials)
-                self._credentials = None
+        self._keys.close()
 
     def _update(self, *updates: Mapping[str, Any]) -> CatalogAnswer:
         requirement = {"type": "assert-table-uuid", "uuid": self.table_id}
@@ -250,76 +232,3 @@ class CatalogTable:
 def is_managed(properties: Mapping[str, str | None]) -> bool:
     """Whether a table with these properties is catalog-managed."""
     return any(properties.get(f"delta.feature.{feature}") == "supported" for feature in CATALOG_MANAGED)
-
-
-class _Credentials:
-    """S3 keys that a catalog issues for one table, renewed before they expire."""
-
-    def __init__(self, catalog: UnityCatalog, name: RemoteName, location: str) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._location = location
-        self._lock = threading.Lock()
-        self._issued: IssuedCredentials | None = None
-
-    def are_issued(self, *, has_others: bool) -> bool:
-        """Whether the catalog issues any for the table; see :meth:`CatalogTable.uses_credentials`."""
-        with self._lock:
-            try:
-                self._issued = self._fitting("READ_WRITE") if has_others else self._ask()
-            except (CatalogUnavailable, PermissionDenied, TableNotFound):
-                if not has_others:
-                    raise
-            return self._issued is not None
-
-    def __call__(self) -> S3Keys:
-        """Return keys that are valid for some minutes."""
-        issued = self._current()
-        expires = issued.expiration_time_ms
-        return {
-            "access_key_id": issued.config[_S3_KEY],
-            "secret_access_key": issued.config.get("s3.secret-access-key", ""),
-            "token": issued.config.get("s3.session-token"),
-            "expires_at": None if expires is None else datetime.fromtimestamp(expires / 1000, UTC),
-        }
-
-    def settings(self) -> Mapping[str, Any]:
-        """Return the catalog's region, unless the environment sets one. A catalog does not choose the endpoint."""
-        region = self._current().config.get("client.region")
-        return {} if region is None or os.environ.get("AWS_REGION") else {"region": region}
-
-    def _current(self) -> IssuedCredentials:
-        with self._lock:
-            if self._issued is None or _expires_soon(self._issued):
-                self._issued = self._ask()
-            if self._issued is None:
-                raise CredentialVendingUnsupported(
-                    f"The catalog '{self._catalog.name}' no longer issues S3 credentials for table '{self._name}'."
-                )
-            return self._issued
-
-    def _ask(self) -> IssuedCredentials | None:
-        with suppress(PermissionDenied, CatalogUnavailable, TableNotFound):
-            return self._fitting("READ_WRITE")
-        return self._fitting("READ")
-
-    def _fitting(self, operation: str) -> IssuedCredentials | None:
-        answer = self._catalog.credentials(self._name, operation)
-        fitting = [
-            each
-            for each in answer.storage_credentials
-            if _S3_KEY in each.config and _is_prefix(each.prefix, self._location)
-        ]
-        return max(fitting, key=lambda each: len(each.prefix), default=None)
-
-
-def _is_prefix(prefix: str, location: str) -> bool:
-    try:
-        return locations.within(location, locations.canonical(prefix))
-    except InvalidLocation:
-        return False
-
-
-def _expires_soon(issued: IssuedCredentials) -> bool:
-    expires = issued.expiration_time_ms
-    return expires is not None and expires / 1000 - time.time() < _SPARE_SECONDS

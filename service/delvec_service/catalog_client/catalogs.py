@@ -21,6 +21,7 @@ from delvec_contract.unity_catalog import ListedName
 from delvec_errors import BadRequest, DelvecError, InvalidLocation, PermissionDenied, TableNotFound
 from delvec_kernel.locations import canonical, table_id
 from delvec_service.catalog_client.catalog_table import CatalogTable, is_managed
+from delvec_service.catalog_client.staged_table import TableToCreate, drop_table
 from delvec_service.catalog_client.unity_catalog import RemoteName, UnityCatalog
 from delvec_service.config import CatalogSettings, is_sendable
 from delvec_service.logs import logger
@@ -100,6 +101,36 @@ class Catalogs:
                 table=name,
             )
         return held
+
+    def stage(self, name: str) -> TableToCreate:
+        """Request a place for a new table.
+
+        Raises:
+            TableAlreadyExists: a table has the name.
+            BadRequest: it is not the name of a table of a catalog.
+            DelvecError: as :meth:`load`.
+        """
+        try:
+            server, remote = self._remote(name)
+        except TableNotFound as error:
+            raise BadRequest(error.message, name=name[:_LONGEST]) from None
+        return TableToCreate(server, remote, server.stage(remote))
+
+    def drop(self, name: str) -> None:
+        """Drop the table that has a name now. Whether its files stay is the catalog's to decide.
+
+        Raises:
+            TableNotFound: there is none.
+            CommitOutcomeUnknown: the catalog does not tell what happened.
+            DelvecError: as :meth:`load`.
+        """
+        server, remote = self._remote(name)
+        drop_table(server, remote)
+        with self._lock:
+            held = self._tables.pop(name, None)
+            self._listed.clear()
+        if held is not None:
+            held.close()
 
     def records(self, namespace: str | None) -> list[TableRecord]:
         """Return the managed tables below a namespace, or all, by name.

@@ -17,14 +17,27 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from delvec_contract.unity_catalog import ListedName, ListedNames, LoadedTable, StorageCredentialsAnswer
-from delvec_errors import BadRequest, CatalogUnavailable, DelvecError, PermissionDenied, TableNotFound
+from delvec_contract.unity_catalog import (
+    ListedName,
+    ListedNames,
+    LoadedTable,
+    StagedTable,
+    StorageCredentialsAnswer,
+)
+from delvec_errors import (
+    BadRequest,
+    CatalogUnavailable,
+    DelvecError,
+    PermissionDenied,
+    TableAlreadyExists,
+    TableNotFound,
+)
 from delvec_service import VERSION
 
 if TYPE_CHECKING:
     import httpx  # every command starts with this module, and few reach another catalog
 
-__all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog"]
+__all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog", "taken"]
 
 _BASE: Final = "/api/2.1/unity-catalog"
 _DELTA: Final = f"{_BASE}/delta/v1"
@@ -134,6 +147,33 @@ class UnityCatalog:
         """Send an update once, and return what came back; nothing is raised."""
         return self._send("POST", _path(table), json=body)
 
+    def stage(self, table: RemoteName) -> StagedTable:
+        """Return a place for a new table; nothing has the name yet.
+
+        Raises:
+            TableAlreadyExists: a table has it.
+            DelvecError: as :meth:`load`.
+        """
+        answer = self._repeated("POST", f"{_schema(table)}/staging-tables", json={"name": table.table})
+        if answer.status == httpx.codes.CONFLICT:
+            raise taken(self.name, table)
+        if not answer.is_ok:
+            raise self.error(answer, f"a place for table '{table}'")
+        return self.parsed(StagedTable, answer.body)
+
+    def create(self, table: RemoteName, body: Mapping[str, Any]) -> CatalogAnswer:
+        """Send the request that creates a table once, and return what came back; nothing is raised."""
+        return self._send("POST", f"{_schema(table)}/tables", json=body)
+
+    def drop(self, table: RemoteName) -> CatalogAnswer:
+        """Send the request that drops a table once, and return what came back; nothing is raised."""
+        return self._send("DELETE", _path(table))
+
+    def staging_credentials(self, table_id: str, what: str) -> StorageCredentialsAnswer:
+        """Return credentials for the files of a table that is staged. Raises as :meth:`load`."""
+        body = self._read(f"{_DELTA}/staging-tables/{quote(table_id, safe='')}/credentials", what)
+        return self.parsed(StorageCredentialsAnswer, body)
+
     def credentials(self, table: RemoteName, operation: str) -> StorageCredentialsAnswer:
         """Return credentials for a table's files. Raises as :meth:`load`."""
         body = self._read(
@@ -204,16 +244,21 @@ class UnityCatalog:
             page = listed.next_page_token
 
     def _read(self, path: str, what: str, **parameters: str) -> bytes:
+        answer = self._repeated("GET", path, params=parameters)
+        if not answer.is_ok:
+            raise self.error(answer, what)
+        return answer.body
+
+    def _repeated(self, method: str, path: str, **request: Any) -> CatalogAnswer:
+        """Send a request that changes nothing until it is answered for good, or often enough."""
         answer = CatalogAnswer(0)
         for number in range(_ATTEMPTS):
             if number:
                 time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
-            answer = self._send("GET", path, params=parameters)
-            if answer.is_ok:
-                return answer.body
-            if not answer.is_passing:
+            answer = self._send(method, path, **request)
+            if answer.is_ok or not answer.is_passing:
                 break
-        raise self.error(answer, what)
+        return answer
 
     def _send(self, method: str, path: str, **request: Any) -> CatalogAnswer:
         import httpx
@@ -253,9 +298,20 @@ def _root(name: str, url: str) -> "httpx.URL":
     return root
 
 
+def taken(catalog: str, table: RemoteName) -> TableAlreadyExists:
+    """Return the error for a name that a table of a catalog has."""
+    return TableAlreadyExists(
+        f"The catalog '{catalog}' has a table '{table}' already; open it, or choose another name.",
+        table=str(table),
+    )
+
+
+def _schema(table: RemoteName) -> str:
+    return f"{_DELTA}/catalogs/{quote(table.catalog, safe='')}/schemas/{quote(table.schema, safe='')}"
+
+
 def _path(table: RemoteName) -> str:
-    catalog, schema, name = (quote(part, safe="") for part in (table.catalog, table.schema, table.table))
-    return f"{_DELTA}/catalogs/{catalog}/schemas/{schema}/tables/{name}"
+    return f"{_schema(table)}/tables/{quote(table.table, safe='')}"
 
 
 def _said(body: bytes) -> str:

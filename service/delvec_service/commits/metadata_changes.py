@@ -64,7 +64,7 @@ def alteration_of(
             protocol=snapshot.protocol,
             domains=snapshot.domain_metadata,
             schema=snapshot.schema,
-            location=table.location,
+            catalog_id=table.objects.catalog_id,
             state=lambda: TableState.of(snapshot, _oldest_version(table)),
             **({} if new_name is None else {"new_name": new_name}),
         )
@@ -98,7 +98,7 @@ def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:
         snapshot.schema,
         lambda: f"col-{uuid.uuid4()}",
         lambda: TableState.of(snapshot, _oldest_version(table)),
-        table.location,
+        table.objects.catalog_id,
     )
 
 

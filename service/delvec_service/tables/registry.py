@@ -14,6 +14,7 @@ from typing import Any, Final, overload
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import (
     BadRequest,
+    CatalogUnavailable,
     CorruptTable,
     DelvecError,
     LocationNotAllowed,
@@ -34,6 +35,7 @@ from delvec_kernel.schema.types import StructType
 from delvec_service import VERSION
 from delvec_service.catalog_client.catalog_table import CatalogTable
 from delvec_service.catalog_client.catalogs import Catalogs
+from delvec_service.catalog_client.staged_table import TableToCreate
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.dropped_tables import DroppedTables
@@ -72,6 +74,32 @@ class NewTable:
     cluster_by: Sequence[str] = ()
     transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     is_managed: bool = False
+
+    def first_version(self, properties: Mapping[str, str], catalog_id: str) -> list[Action]:
+        """Return the actions of version 0.
+
+        Args:
+            properties: of the table.
+            catalog_id: the id that the table has in its catalog, if it is a managed one.
+
+        Raises:
+            InvalidSchema: or a sibling, see :func:`delvec_kernel.alter_table.creation.first_version`.
+        """
+        definition = Definition(
+            StructType.from_json(self.schema),
+            self.partition_columns,
+            properties,
+            self.description,
+            self.cluster_by,
+        )
+        return first_version(
+            definition,
+            catalog_id=catalog_id,
+            metadata_id=str(uuid.uuid4()),
+            transaction_id=self.transaction_id,
+            engine_info=ENGINE_INFO,
+            now=time.time_ns() // 1_000_000,
+        )
 
 
 class Tables:
@@ -169,16 +197,19 @@ class Tables:
         if self.catalog_of(record.name) is None:
             return None
         table = self._catalogs.table(record.name, record.location)
+        self._check_credentials(table, record.name, roots)
+        return table
+
+    def _check_credentials(self, table: CatalogTable | TableToCreate, name: str, roots: Roots) -> None:
         allowed = roots or (Roots(self._shared) if self._shared else None)
-        is_inside = allowed is not None and allowed.allows(record.location)
+        is_inside = allowed is not None and allowed.allows(table.location)
         if not table.uses_credentials(has_others=is_inside) and not is_inside:
             raise LocationNotAllowed(
-                f"The catalog of table '{record.name}' says that it is at {record.location}, which is in none of the roots, "
+                f"The catalog of table '{name}' says that it is at {table.location}, which is in none of the roots, "
                 "and issues no credentials for it. Add the place to roots= of connect(), or to DELVEC_ROOTS.",
-                table=record.name,
-                location=record.location,
+                table=name,
+                location=table.location,
             )
-        return table
 
     def catalog_of(self, name: str) -> str | None:
         """Return the other catalog that a name belongs to; None for a name of the service's own."""
@@ -378,7 +409,7 @@ class Tables:
         if catalog is not None:
             raise UnsupportedOperation(
                 f"Names that begin with '{catalog}.' are those of the catalog '{catalog}' (DELVEC_CATALOGS, or catalog= of "
-                "connect()): create, rename and drop its tables there, or choose another name.",
+                "connect()): create its tables there without a location of your own, rename them there, or choose another name.",
                 table=name,
             )
 
@@ -406,9 +437,11 @@ class Tables:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
         """
-        record = self._registry.get(name_or_id)
-        self._check_own(record.name)
-        if self._is_managed(record):
+        record = self.find(name_or_id) if self.catalog_of(name_or_id) else self._registry.get(name_or_id)
+        if self.catalog_of(record.name) is not None:
+            self._catalogs.drop(record.name)
+            self._registry.remove(record.id)
+        elif self._is_managed(record):
             self.dropped.add(record)
         else:
             self._registry.remove(record.id)
@@ -512,26 +545,53 @@ class Tables:
             LocationNotAllowed: the location is outside the roots, or not the table's alone.
             PermissionDenied: it is not the requester's.
         """
-        definition = Definition(
-            StructType.from_json(new.schema),
-            new.partition_columns,
-            {f"delta.feature.{MANAGED}": "supported", **new.properties} if new.is_managed else new.properties,
-            new.description,
-            new.cluster_by,
-        )
+        if name is not None and location is None and self.catalog_of(name) is not None:
+            return self._create_in_catalog(name, new, requester)
+        properties = dict(new.properties)
+        if new.is_managed:
+            properties = {f"delta.feature.{MANAGED}": "supported", **properties}
         if new.is_managed and location is None:
             canonical = self.managed_place(str(name), new.transaction_id)
         else:
             canonical = self.place(location, name, new.transaction_id, requester)
-        actions = first_version(
-            definition,
-            location=canonical,
-            metadata_id=str(uuid.uuid4()),
-            transaction_id=new.transaction_id,
-            engine_info=ENGINE_INFO,
-            now=time.time_ns() // 1_000_000,
-        )
+        actions = new.first_version(properties, table_id(canonical))
         return self.begin(canonical, name, new.transaction_id, actions, requester)
+
+    def _create_in_catalog(self, name: str, new: NewTable, requester: Requester) -> tuple[TableRecord, int]:
+        """Create a managed table in another catalog: there it has no name before version 0 is written.
+
+        Raises:
+            TableAlreadyExists: another table has the name.
+            InvalidTableChange: the table would not be what the catalog requires.
+            LocationNotAllowed: the catalog's place is another table's, or outside the roots.
+            CommitOutcomeUnknown: the catalog does not tell whether it was created.
+            DelvecError: the catalog refused, or does not answer.
+        """
+        try:
+            staged = self._catalogs.stage(name)
+        except TableAlreadyExists:
+            record = self._in_catalog(name, requester)
+            if self._made_by(self.opening(record).objects, new.transaction_id):
+                return record, 0  # the same request was sent before
+            raise
+        roots = self.roots.of(name)
+        location = roots.canonical(staged.location)
+        actions = new.first_version(staged.properties(new.properties), staged.table_id)
+        data = serialize_commit(actions)
+        self._check_size(location, len(data))
+        try:
+            self._check_credentials(staged, name, roots)
+            self.places.check(location, name)
+            if not self._objects(location, roots).put_if_absent(commit_path(0), data):
+                raise CatalogUnavailable(
+                    f"The catalog of table '{name}' says that it is to be at {location}, where a table is already. Ask the "
+                    "catalog's operator.",
+                    table=name,
+                )
+            staged.create(actions)
+        finally:
+            staged.close()
+        return self._in_catalog(name, requester), 0
 
     def place(
         self, location: str | None, name: str | None, transaction_id: str, requester: Requester = UNRESTRICTED

@@ -10,6 +10,7 @@ import delvec
 def server(tmp_path):
     with foreign_catalog() as (catalog, url):
         catalog.url = url
+        catalog.place = tmp_path / "lake" / "__unitystorage"
         catalog.tables["main.sales.people"] = ForeignTable(tmp_path / "lake" / "people")
         yield catalog
 

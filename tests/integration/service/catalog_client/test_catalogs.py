@@ -58,8 +58,6 @@ def test_names_of_a_catalog_are_not_given_here(theirs, people, lake, tmp_path):
             lake.create_table(tmp_path / "lake" / "new", pa.schema([("id", pa.int64())]), name=name)
     with pytest.raises(UnsupportedOperation, match="are those of the catalog"):
         lake.rename("main.sales.people", "people")
-    with pytest.raises(UnsupportedOperation, match="are those of the catalog"):
-        lake.drop("main.sales.people")
     for name in ("main.sales.none", "main.sales", "main.a.b.c"):
         with pytest.raises(TableNotFound):
             lake.table(name)
@@ -190,7 +188,19 @@ def test_delvec_is_the_catalog_of_another_delvec(tmp_path):
             table.commit([table.file([4])])
             people.append(pa.table({"id": [5]}))
             people.alter.add_columns("name string")
+            made = lake.create_table(
+                "delvec.sales.made", "id long, day string", partition_by=["day"], description="of days"
+            )
+            made.append(pa.table({"id": [1, 2], "day": ["mon", "tue"]}))
+            lake.create_table("delvec.sales.gone", "id long")
+            lake.drop("delvec.sales.gone")
             assert sorted(people.to_arrow()["id"].to_pylist()) == [1, 3, 4, 5]
         assert table.version() == 5
         with delvec.connect(url, token=ADMIN) as service:
             assert sorted(service.table("sales.people").to_arrow()["id"].to_pylist()) == [1, 3, 4, 5]
+            assert [each.name for each in service.tables()] == ["sales.made", "sales.people"]
+            made = service.table("sales.made")
+            made.delete("id = 1")
+            assert made.to_arrow().to_pylist() == [{"id": 2, "day": "tue"}]
+            assert made.detail()["description"] == "of days"
+            assert [each.name for each in service.dropped_tables()] == ["sales.gone"]

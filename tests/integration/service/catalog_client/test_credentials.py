@@ -9,6 +9,7 @@ from delvec_contract.unity_catalog import LoadedTable
 from delvec_errors import CatalogUnavailable, CredentialVendingUnsupported, LocationNotAllowed
 from delvec_service.catalog_client import unity_catalog
 from delvec_service.catalog_client.catalog_table import CatalogTable
+from delvec_service.catalog_client.staged_table import TableToCreate
 from delvec_service.catalog_client.unity_catalog import RemoteName, UnityCatalog
 from delvec_storage.table_credentials import credentials_of
 
@@ -86,7 +87,7 @@ def test_a_catalog_that_issues_none_does_not_matter_where_there_are_others(serve
 
     server.instead = refuse
     assert not table.uses_credentials(has_others=True)
-    table._ask_again = 0
+    table._keys._ask_again = 0
     with pytest.raises(CatalogUnavailable, match="501"):
         table.uses_credentials(has_others=False)
 
@@ -95,3 +96,23 @@ def test_without_roots_and_credentials_a_bucket_is_not_opened(server, theirs, co
     theirs.location = LOCATION
     with pytest.raises(LocationNotAllowed, match="issues no credentials"):
         connected(roots=()).table("main.sales.people")
+
+
+def test_keys_of_a_new_table_come_with_its_place_and_are_renewed_there(server, monkeypatch):
+    monkeypatch.setattr(unity_catalog, "_PAUSE_SECONDS", 0.001)
+    client = UnityCatalog("main", server.url, lambda: TOKEN)
+    server.credentials = [issued("first", seconds=200)]
+    server.more = {"location": LOCATION}
+    new = TableToCreate(client, NAME, client.stage(RemoteName("main", "sales", "new")))
+
+    assert new.uses_credentials(has_others=False)
+    provider = credentials_of(f"{LOCATION}/_delta_log")
+    assert asked(server) == []
+    server.credentials = [issued("second")]
+    assert provider()["access_key_id"] == "second"
+    assert [path.split("/")[-3:] for path in asked(server)] == [
+        ["staging-tables", new.table_id, "credentials"]
+    ]
+    new.close()
+    client.close()
+    assert credentials_of(LOCATION) is None
