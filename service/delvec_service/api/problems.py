@@ -207,7 +207,7 @@ class _Envelope(JSONResponse):
         if path.startswith(_ICEBERG):
             self.body = self.render(self._in_icebergs_form())
             self.headers["content-length"] = str(len(self.body))
-        elif path.startswith(f"{UNITY_CATALOG}/"):
+        elif f"{path}/".startswith(f"{UNITY_CATALOG}/"):
             self.body = self.render(self._in_unity_catalogs_form(is_classic="/delta/v1/" not in path))
             self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
@@ -219,14 +219,18 @@ class _Envelope(JSONResponse):
 
     def _in_unity_catalogs_form(self, *, is_classic: bool) -> dict[str, Any]:
         error = self._error
+        is_of_server = error.status >= InternalError.status
         kind, status = next(
             (found for cls, found in _UNITY_TYPES.items() if isinstance(error, cls)),
-            ("InternalServerErrorException", self.status_code),
+            ("InternalServerErrorException", error.status) if is_of_server else ("BadRequestException", 400),
         )
-        self.status_code = status
+        if "catalog" in error.details and kind == "NotFoundException":
+            kind = "NoSuchCatalogException"
+        if self.status_code == error.status:  # otherwise it is one of HTTP, such as 405
+            self.status_code = status
         if is_classic:
             return {"error_code": kind, "message": error.message, "details": []}
-        return {"error": {"message": error.message, "type": kind, "code": status}}
+        return {"error": {"message": error.message, "type": kind, "code": self.status_code}}
 
     def render(self, content: Any) -> bytes:
         """Return the body."""

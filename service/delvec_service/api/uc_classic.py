@@ -82,7 +82,12 @@ def list_schemas(names: Names, catalog_name: _Text = "") -> dict[str, Any]:
 @_router.post("/schemas")
 def create_schema(names: Names, body: CreateSchemaRequest) -> dict[str, Any]:
     """Return a schema. Any namespace exists, and a table gives it content."""
-    names.check_schema(body.catalog_name, body.name)
+    try:
+        names.check_schema(body.catalog_name, body.name)
+    except NamespaceNotFound as error:
+        raise BadRequest(
+            f"'{body.name}' cannot be the name of a schema: use letters, digits, _ and -.", name=body.name
+        ) from error
     return _schema(names, body.name)
 
 
@@ -130,10 +135,11 @@ def create_catalog_table(names: Names, service: ServiceState, body: CreateTableR
     name = full_name(body.schema_name, body.name)
     names.access.require_name(name, "maintainer")
     bind_log_context(table=name)
-    if body.data_source_format != "DELTA" or body.storage_location is None:
+    is_table = body.table_type in ("MANAGED", "EXTERNAL") and body.data_source_format == "DELTA"
+    if not is_table or body.storage_location is None:
         raise UnsupportedOperation(
-            f"'{name}' cannot be created here: only Delta tables with a storage_location can; that of a managed one is the "
-            "staging_location that a request for a staging table returns.",
+            f"'{name}' cannot be created here: only Delta tables with a storage_location can, MANAGED or EXTERNAL; that of a "
+            "managed one is the staging_location that a request for a staging table returns.",
             table=name,
         )
     if body.table_type == "MANAGED":

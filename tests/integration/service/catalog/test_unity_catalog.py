@@ -257,6 +257,59 @@ def test_another_catalog_and_odd_names_are_refused(people, client):
     assert staging.status_code == 400
 
 
+def corrupt(people):
+    entry = Path(people.folder) / "_delta_log" / f"{0:020}.json"
+    entry.write_text("not JSON")
+    people.http.service.loader.forget(people.location)
+
+
+TABLES = f"{BASE}/tables"
+IN_SALES = {"name": "t", "catalog_name": "delvec", "schema_name": "sales", "storage_location": "{location}"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "kind"),
+    [
+        (("PUT", "{url}", None), 405, "BadRequestException"),
+        (("GET", "{tables}", None), 405, "BadRequestException"),
+        (("PATCH", f"{BASE}/schemas/delvec.sales", None), 405, "BadRequestException"),
+        (("GET", f"{DELTA}/catalogs/nope/schemas/s/tables/t", None), 404, "NoSuchCatalogException"),
+        (("GET", f"{BASE}/schemas?catalog_name=nope", None), 404, "NoSuchCatalogException"),
+        (("GET", f"{DELTA}/catalogs/delvec/schemas/%C3%A9/tables/t", None), 404, "NoSuchSchemaException"),
+        (("GET", BASE, None), 404, "NotFoundException"),
+        (("GET", f"{DELTA}/nope", None), 404, "NotFoundException"),
+        (("POST", f"{BASE}/schemas", {"name": "x y", "catalog_name": "delvec"}), 400, "BadRequestException"),
+        (("POST", TABLES, {**IN_SALES, "table_type": "VIEW"}), 400, "BadRequestException"),
+        (("POST", "{url}", {"requirements": [], "updates": ["x" * 9_000_000]}), 400, "BadRequestException"),
+    ],
+)
+def test_each_mistake_has_a_type_of_unity_catalog(people, client, request_, status, kind):
+    method, path, body = request_
+    facts = {"url": people.url, "tables": people.tables, "location": people.location}
+    filled = body and {
+        key: value.format(**facts) if isinstance(value, str) else value for key, value in body.items()
+    }
+
+    answer = client.request(method, path.format(**facts), json=filled)
+
+    found = answer.json()
+    if "/delta/v1/" in path.format(**facts):
+        assert (found["error"]["type"], found["error"]["code"]) == (kind, status), answer.text
+    else:
+        assert found["error_code"] == kind, answer.text
+    assert answer.status_code == status
+
+
+def test_a_table_whose_log_is_corrupt_is_an_error_that_clients_do_not_repeat(people, client):
+    corrupt(people)
+
+    answer = client.get(people.url)
+
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException"), answer.text
+    listed = client.get(TABLES, params={"catalog_name": "delvec", "schema_name": "sales"})
+    assert [each["name"] for each in listed.json()["tables"]] == ["people"]
+
+
 def test_the_catalogs_name_is_a_setting(tmp_path):
     with running_service(roots=[str(tmp_path)], warehouse=str(tmp_path), catalog_name="main") as client:
         assert client.get(f"{BASE}/catalogs").json()["catalogs"][0]["name"] == "main"
