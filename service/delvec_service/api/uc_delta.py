@@ -255,6 +255,8 @@ def update_managed_table(
     tag = requirements.get("assert-etag")
 
     def check_before(snapshot: Snapshot) -> None:
+        # Not before the race for the version is decided: who lost it may have seen the winner's version in the log.
+        check_report(_reported(actions), opened, snapshot.version)
         if tag is not None and tag.etag != etag(snapshot):
             what = (
                 f"The etag of table '{opened.name}' is {etag(snapshot)}, not {tag.etag!r}: its metadata has changed. "
@@ -265,13 +267,11 @@ def update_managed_table(
     added = actions.get("add-commit")
     if added is not None and added.commit is not None:
         one = added.commit
-        check_report(_reported(actions), opened, one.version - 1)
         staged = StagedFile(one.version, one.timestamp, one.file_name, one.file_size)
         service.ratification.ratify(opened, staged, check_before)
     else:
         snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
         check_before(snapshot)
-        check_report(_reported(actions), opened, snapshot.version)
         _apply_alone(service, opened, snapshot, actions)
     return _loaded(service, opened)
 

@@ -14,6 +14,7 @@ from delvec_contract.unity_catalog import (
 )
 from delvec_errors import BadRequest, InvalidLocation
 from delvec_kernel.locations import canonical, table_id
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.uc_delta import CommitRoute, Names, check_report, new_name, unity_router
@@ -60,13 +61,15 @@ def preview_commit(names: Names, service: ServiceState, body: PreviewCommitReque
     opened = names.by_id(body.table_id, "writer")
     _check_place(opened, body.table_uri)
     commit = body.commit_info
+
+    def check_before(snapshot: Snapshot) -> None:
+        check_report(body.latest_backfilled_version, opened, snapshot.version)
+
     if commit is None:
-        newest = service.loader.load(opened.objects, opened.name, checkpoints=False).version
-        check_report(body.latest_backfilled_version, opened, newest)
-        return {}
-    check_report(body.latest_backfilled_version, opened, commit.version - 1)
-    staged = StagedFile(commit.version, commit.timestamp, commit.file_name, commit.file_size)
-    service.ratification.ratify(opened, staged)
+        check_before(service.loader.load(opened.objects, opened.name, checkpoints=False))
+    else:
+        staged = StagedFile(commit.version, commit.timestamp, commit.file_name, commit.file_size)
+        service.ratification.ratify(opened, staged, check_before)
     return {}
 
 

@@ -54,6 +54,14 @@ def test_a_lost_race_is_a_conflict(people):
     refused(people, second, "Another commit has version 1", "CommitVersionConflictException")
 
 
+def test_who_lost_the_race_may_report_the_winners_version_as_published(people):
+    """delta-spark lists the log for its report after it has chosen its version."""
+    first, second = (people.staged([people.file([n])], version=1) for n in (1, 2))
+    assert people.update(first).status_code == 200
+    second["updates"][1]["latest-published-version"] = 1
+    refused(people, second, "Another commit has version 1", "CommitVersionConflictException")
+
+
 def test_a_commit_of_delvec_itself_wins_the_race(people, client):
     body = people.staged([people.file([1])])
     ours = client.post(
