@@ -9,9 +9,8 @@ Tested in `tests/integration/service/catalog_client/test_creation.py`.
 import random
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
-
-import httpx
 
 from delvec_contract.unity_catalog import LoadedTable, StagedTable, StorageCredentialsAnswer
 from delvec_errors import (
@@ -127,7 +126,7 @@ class TableToCreate:
         return True
 
     def _refused(self, answer: CatalogAnswer) -> DelvecError:
-        if answer.status == httpx.codes.CONFLICT:
+        if answer.status == HTTPStatus.CONFLICT:
             return taken(self._catalog.name, self._name)
         error = self._catalog.error(answer, f"the creation of table '{self._name}'")
         if isinstance(error, PermissionDenied | TableNotFound):
@@ -179,7 +178,7 @@ def drop_table(catalog: UnityCatalog, name: RemoteName) -> None:
             except TableNotFound:
                 return
         answer = catalog.drop(name)
-        if answer.is_ok or (number and answer.status == httpx.codes.NOT_FOUND):
+        if answer.is_ok or (number and answer.status == HTTPStatus.NOT_FOUND):
             return
         if not answer.is_passing:
             raise catalog.error(answer, f"table '{name}', which was to be dropped")

@@ -155,7 +155,7 @@ class UnityCatalog:
             DelvecError: as :meth:`load`.
         """
         answer = self._repeated("POST", f"{_schema(table)}/staging-tables", json={"name": table.table})
-        if answer.status == httpx.codes.CONFLICT:
+        if answer.status == HTTPStatus.CONFLICT:
             raise taken(self.name, table)
         if not answer.is_ok:
             raise self.error(answer, f"a place for table '{table}'")
