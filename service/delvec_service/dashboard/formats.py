@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delvec_errors import words
+from delvec_errors import texts
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.health.findings import score_band
 
@@ -71,7 +71,7 @@ def rate(value: float) -> str:
 
 def counted(value: float | None, noun: str) -> str:
     """Return a number of things, such as ``1 file`` or ``2,000 files``."""
-    return f"{_NOTHING} {noun}s" if value is None else words.counted(value, noun)
+    return f"{_NOTHING} {noun}s" if value is None else texts.counted(value, noun)
 
 
 def measured(value: float | None, unit: str) -> str:
