@@ -25,7 +25,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from delvec.entry_point import connect
 from delvec.table import DeltaTable
 from delvec_commands.dml.merge_builder import MergeBuilder
-from delvec_commands.rows import Rows
+from delvec_commands.lazy_rows import Rows
 from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest, NotADeltaTable, TableNotFound
 from delvec_kernel.schema.column_paths import backticked

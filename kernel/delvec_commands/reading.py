@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from delvec_commands.change_feed.feed import plan_changes, read_changes, read_changes_lazily
 from delvec_commands.display import History, columns_of, pairs, tree
 from delvec_commands.filters import both, of_tuples
+from delvec_commands.lazy_rows import Rows
 from delvec_commands.peer_names import TABLE_HINTS, no_attribute
-from delvec_commands.rows import Rows
 from delvec_commands.table_service import TableService, iso_time, request
 from delvec_commands.vended_credentials import StorageCredentials, storage_credentials
 from delvec_contract import operations
@@ -187,7 +187,7 @@ class ReadableTable:
             version: see :meth:`to_arrow`.
             timestamp: see :meth:`to_arrow`.
             filters: as for :meth:`scan`.
-            types_mapper: see :meth:`delvec_commands.rows.Rows.to_pandas`.
+            types_mapper: see :meth:`delvec_commands.lazy_rows.Rows.to_pandas`.
 
         Raises:
             EngineUnavailable: pandas is not installed.

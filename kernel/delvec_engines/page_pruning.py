@@ -34,10 +34,10 @@ from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import DataType, StructField, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path
-from delvec_parquet.columns import Column, flat_columns
 from delvec_parquet.file_end import FileEnd
 from delvec_parquet.footer import Footer, RowGroup, parse
 from delvec_parquet.page_index import page_bounds, page_starts
+from delvec_parquet.primitive_columns import Column, flat_columns
 from delvec_storage import files as storage
 
 __all__ = ["RowRanges", "row_ranges"]

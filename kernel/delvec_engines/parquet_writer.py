@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from delvec_engines.arrow_conversion import bytes_in, cast_batch, physical_schema
 from delvec_engines.data_file_names import data_file_path
-from delvec_engines.identity import IdentityNumbers
+from delvec_engines.identity_values import IdentityNumbers
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_ids import table_columns
 from delvec_errors import ConstraintViolation, StorageError

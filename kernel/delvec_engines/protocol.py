@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol, runtime_checkable
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
-from delvec_engines.identity import IdentityColumn
+from delvec_engines.identity_values import IdentityColumn
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
 from delvec_kernel.actions.actions import AddFile

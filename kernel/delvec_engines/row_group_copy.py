@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec_contract.commands import Rewrite
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, RowGroupCopier
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from delvec_iceberg.file_metrics import column_metrics
 from delvec_iceberg.manifests import ADDED, DATA, DELETES, ManifestEntry
-from delvec_iceberg.metrics import column_metrics
 from delvec_iceberg.partitions import PartitionSpec, partition_tuples
 from delvec_iceberg.position_deletes import FILE_PATH_ID, POS_ID
 from delvec_iceberg.puffin import Blob

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from delvec_parquet.columns import ColumnKind, Physical, SchemaElement, schema_elements
+from delvec_parquet.primitive_columns import ColumnKind, Physical, SchemaElement, schema_elements
 from delvec_parquet.thrift import LISTS, CompactReader
 
 __all__ = ["END_BYTES", "FileField", "FileSchema", "has_column_orders", "schema_of_footer"]

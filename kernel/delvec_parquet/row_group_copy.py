@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_errors import CorruptTable, MissingDataFile
+from delvec_parquet.column_pages import PageWalk, bloom_filter_size, moved_offset_index
 from delvec_parquet.file_end import FileEnd
 from delvec_parquet.footer import ColumnChunk, Footer, Place, RowGroup, joined, parse
-from delvec_parquet.pages import PageWalk, bloom_filter_size, moved_offset_index
 
 __all__ = ["ReadRange", "SourceFile", "copied_row_groups", "source_file"]
 

@@ -13,7 +13,7 @@ from delvec.cli.session import session
 from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import metrics_of
 from delvec_maintenance.health.advice import Step, needs, steps
-from delvec_maintenance.health.findings import SCORE_BANDS
+from delvec_maintenance.health.health_findings import SCORE_BANDS
 
 __all__ = ["health"]
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from pyspark.sql import Column
 
 from delvec_engines.spark import jvm
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.schema.column_paths import backticked

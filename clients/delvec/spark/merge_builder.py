@@ -15,7 +15,7 @@ from delvec.spark.arguments import check_condition, check_source, check_values
 from delvec.spark.columns import to_sql, without_alias
 from delvec.table import DeltaTable as Table
 from delvec_engines.spark import jvm
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import BadRequest
 
 __all__ = ["DeltaMergeBuilder", "alias_of", "assignments"]

@@ -26,7 +26,7 @@ from delvec_contract.commits import BeginResponse
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.row_checks import RowChecks
-from delvec_engines.spark.session import in_local_time, is_utc, zone_of_session
+from delvec_engines.spark.session_properties import in_local_time, is_utc, zone_of_session
 from delvec_engines.spark.task_rows import ReplayableRows
 from delvec_errors import (
     BadRequest,
@@ -188,7 +188,7 @@ class WriteTransaction:
             yield checks.checked(batches) if checks.is_needed else batches
             return
         try:
-            from delvec_engines.duckdb.statements import Session
+            from delvec_engines.duckdb.statement_runner import Session
             from delvec_engines.duckdb.write import completion
         except ModuleNotFoundError as error:
             raise EngineUnavailable(

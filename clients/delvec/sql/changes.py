@@ -294,7 +294,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_type
 
-    from delvec_engines.spark.assignments import exactly_assigned
+    from delvec_engines.spark.store_assignment import exactly_assigned
 
     columns = []
     for field in frame.schema.fields:

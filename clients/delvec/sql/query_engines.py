@@ -18,10 +18,10 @@ from delvec.sql.tokens import TableName
 from delvec.table import DeltaTable
 from delvec_commands.failed_reads import reporting
 from delvec_commands.table_service import TableService
-from delvec_engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
+from delvec_engines.duckdb.file_names import as_pattern, file_names, read_as_bytes
 from delvec_engines.duckdb.pushed_filters import mentions_null
 from delvec_engines.duckdb.relation import relation
-from delvec_engines.duckdb.statements import damage, rows_of
+from delvec_engines.duckdb.statement_runner import damage, rows_of
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.scan import Scan
 from delvec_errors import (
@@ -238,7 +238,7 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
     """
     from pyspark.errors import AnalysisException, ParseException
 
-    from delvec_engines.spark.session import is_remote
+    from delvec_engines.spark.session_properties import is_remote
 
     views: list[str] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from delvec_commands.change_feed.changed_files import scans_of
+from delvec_commands.change_feed.change_scans import scans_of
 from delvec_commands.table_service import TableService, request
 from delvec_contract.plans import ChangesRequest
 from delvec_engines.protocol import Engine

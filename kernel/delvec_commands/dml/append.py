@@ -15,7 +15,7 @@ from delvec_commands.dml.table_definition import TableDefinition
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract.commits import BeginResponse
-from delvec_engines import identity
+from delvec_engines import identity_values
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
 from delvec_errors import InvalidTableChange, SchemaMismatch
@@ -101,7 +101,7 @@ class NewRows:
         if application is not None and known >= application.version:
             return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
         evolves = options.merge_schema or options.overwrite_schema
-        if evolves or identity.identity_columns(schema):
+        if evolves or identity_values.identity_columns(schema):
             widens = is_true(begun.configuration, "delta.enableTypeWidening")
             # With overwrite_schema the types come from the rows, not from the table.
             types = StructType(()) if options.overwrite_schema else schema
@@ -167,8 +167,8 @@ class NewRows:
         if condition is not None:
             target = replace(target, replace_where=condition)
         adds = self.table.engine.write(self.data, target)
-        transaction.change_table(identity.advances(target.identity, adds))
-        transaction.add(identity.without_marks(adds))
+        transaction.change_table(identity_values.advances(target.identity, adds))
+        transaction.add(identity_values.without_marks(adds))
         return adds
 
     def copying(self, scan: Scan) -> WriteTarget:
@@ -196,12 +196,12 @@ def _changes(
 def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
     return WriteTarget(
         location=begun.location,
-        schema=identity.fillable(schema),
+        schema=identity_values.fillable(schema),
         partition_columns=begun.partition_columns,
         configuration=begun.configuration,
         transaction_id=begun.transaction_id,
         generated_columns=generates(begun.protocol),
-        identity=identity.identity_columns(schema),
+        identity=identity_values.identity_columns(schema),
     )
 
 
@@ -211,7 +211,7 @@ def _check_identity(schema: StructType, data: StructType) -> None:
     Raises:
         SchemaMismatch: names the column.
     """
-    for column in identity.identity_columns(schema):
+    for column in identity_values.identity_columns(schema):
         if column.name in data and not column.explicit:
             raise SchemaMismatch(
                 f"Column '{column.name}' is GENERATED ALWAYS AS IDENTITY: Delta generates its values; leave it out of "

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_commands.reading import ReadableTable
-from delvec_engines.identity import START, STEP, high_water_mark
+from delvec_engines.identity_values import START, STEP, high_water_mark
 from delvec_engines.scan import Scan
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField

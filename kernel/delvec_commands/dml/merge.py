@@ -20,7 +20,7 @@ from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract.tables import SnapshotResponse
-from delvec_engines import identity, row_ids
+from delvec_engines import identity_values, row_ids
 from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec_engines.scan import Scan
 from delvec_errors import DelvecError, InvalidTableChange
@@ -144,8 +144,8 @@ def merge(
     if any(clause.action == "insert" for clause in resolved.clauses):
         target = replace(
             target,
-            schema=identity.fillable(target_schema),
-            identity=identity.identity_columns(target_schema),
+            schema=identity_values.fillable(target_schema),
+            identity=identity_values.identity_columns(target_schema),
         )
     changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
@@ -168,8 +168,8 @@ def merge(
     )
     reads_itself = table.source_version is not None or (itself is not None and itself.id == table.id)
     transaction.mark_read(whole_table=reads_itself, rows=changed.matched)
-    transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
-    changed = replace(changed, adds=identity.without_marks(changed.adds))
+    transaction.change_table([*added, *identity_values.advances(target.identity, changed.adds)])
+    changed = replace(changed, adds=identity_values.without_marks(changed.adds))
     kept = row_command.target_of(scan, transaction_id, target_schema)
     copied = row_command.take_over(transaction, table, scan, changed, kept)
     clock.rewritten()

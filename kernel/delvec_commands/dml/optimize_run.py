@@ -20,7 +20,7 @@ from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines import row_ids
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget

@@ -3,8 +3,8 @@
 from typing import Any
 
 from delvec_commands.change_feed.stream_options import FORMAT, VERSION_OPTIONS
+from delvec_commands.lazy_rows import Rows
 from delvec_commands.reading import ReadableTable
-from delvec_commands.rows import Rows
 from delvec_errors import ConcurrentWrite, DelvecError, UnsupportedOperation
 from delvec_kernel import locations
 

@@ -18,7 +18,7 @@ from delvec_engines.duckdb.file_columns import sql_type
 from delvec_engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec_engines.duckdb.row_expressions import refuse_inexact
 from delvec_engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted
-from delvec_engines.duckdb.statements import ChangeExpressions, errors
+from delvec_engines.duckdb.statement_runner import ChangeExpressions, errors
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import SOURCE, TARGET, Clause, RowChange

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from delvec_engines.compaction import Compacted, ReadRows, check_rows
+from delvec_engines.compacted_files import Compacted, ReadRows, check_rows
 from delvec_engines.duckdb.find_rows import check_positions
 from delvec_engines.duckdb.scan import (
     FILE_HASH,
@@ -23,11 +23,11 @@ from delvec_engines.duckdb.scan import (
     quoted,
     sources,
 )
-from delvec_engines.duckdb.statements import Session, errors, streamed
+from delvec_engines.duckdb.statement_runner import Session, errors, streamed
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec_engines.protocol import WriteTarget
-from delvec_engines.row_maps import RowMapWriter
+from delvec_engines.row_map_writer import RowMapWriter
 from delvec_engines.scan import Scan
 from delvec_engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec_errors import CorruptTable, DelvecError

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec_engines.arrow_conversion import cast_batch
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import LocalCopier, RowGroupCopier
 from delvec_engines.duckdb.cluster import cluster
 from delvec_engines.duckdb.dialect import filter_sql
@@ -20,7 +20,7 @@ from delvec_engines.duckdb.find_rows import find_rows
 from delvec_engines.duckdb.merge_source import merge_source
 from delvec_engines.duckdb.row_changes import PartOfChange, change_part, change_rows, insert_rows
 from delvec_engines.duckdb.scan import ScanSource, quoted, sources
-from delvec_engines.duckdb.statements import Session
+from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.duckdb.write import RowSinks, append, compact, copy_rows
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.page_pruning import RowRanges, row_ranges

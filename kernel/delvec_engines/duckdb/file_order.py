@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from delvec_engines.duckdb.find_rows import check_positions
 from delvec_engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, quoted, sources
-from delvec_engines.duckdb.statements import Session
+from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.marked_rows import MarkedRows
 from delvec_engines.row_ids import BASE_ROW_ID, FILE_DEFAULT, file_default
 from delvec_engines.scan import Scan

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from delvec_engines.duckdb.dialect import filter_sql
 from delvec_engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
-from delvec_engines.duckdb.statements import Session
+from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.found_rows import FoundRows, RowCollector
 from delvec_engines.page_pruning import RowRanges, row_ranges

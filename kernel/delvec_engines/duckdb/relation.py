@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_engines.calendar import holds_times
-from delvec_engines.duckdb.data_files import file_names, is_remote
+from delvec_engines.duckdb.file_names import file_names, is_remote
 from delvec_engines.duckdb.scan import LOOKUP, quoted, sources
-from delvec_engines.duckdb.statements import Session, damage
+from delvec_engines.duckdb.statement_runner import Session, damage
 from delvec_engines.interrupts import interruptible
 from delvec_engines.protocol import mark, marked
 from delvec_engines.scan import Scan

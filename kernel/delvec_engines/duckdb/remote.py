@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from delvec_engines.duckdb.data_files import FILE_ENDS, PROTOCOL, RemoteFile
+from delvec_engines.duckdb.file_names import FILE_ENDS, PROTOCOL, RemoteFile
 from delvec_engines.duckdb.variants import copy_name
 from delvec_errors import CorruptTable, DelvecError
 from delvec_parquet.variant_footer import SLACK, End, seen_end

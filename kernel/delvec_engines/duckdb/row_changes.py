@@ -35,7 +35,7 @@ from delvec_engines.duckdb.change_statements import (
 from delvec_engines.duckdb.find_rows import by_file, check_positions
 from delvec_engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec_engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
-from delvec_engines.duckdb.statements import ChangeExpressions, Session, errors, streamed
+from delvec_engines.duckdb.statement_runner import ChangeExpressions, Session, errors, streamed
 from delvec_engines.duckdb.write import NewRows, RowSinks
 from delvec_engines.page_pruning import RowRanges, row_ranges
 from delvec_engines.protocol import WriteTarget

@@ -36,8 +36,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec_engines.data_file import DataFile
-from delvec_engines.duckdb.data_files import FILE_ENDS, file_list, file_names, is_remote, read_as_bytes
 from delvec_engines.duckdb.file_columns import FileColumn, columns_in, mapping, whole
+from delvec_engines.duckdb.file_names import FILE_ENDS, file_list, file_names, is_remote, read_as_bytes
 from delvec_engines.duckdb.lookup import (
     FILENAME,
     LOOKUP,

@@ -15,11 +15,11 @@ from pyroaring import BitMap64
 
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.change_files import CHANGE_TYPE, ChangeFileWriter
-from delvec_engines.compaction import Compacted, ReadOrder, RowRange, row_runs
+from delvec_engines.compacted_files import Compacted, ReadOrder, RowRange, row_runs
 from delvec_engines.duckdb.file_order import in_file_order
 from delvec_engines.duckdb.row_expressions import RowExpressions
 from delvec_engines.duckdb.scan import check_files, check_names, left_out, quoted, sources
-from delvec_engines.duckdb.statements import Session
+from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.footers import rows_in
 from delvec_engines.input_data import to_reader
 from delvec_engines.parquet_writer import DataFileWriter

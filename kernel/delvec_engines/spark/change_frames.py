@@ -21,13 +21,13 @@ from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec_engines.row_checks import RowChecks
 from delvec_engines.spark import failures
-from delvec_engines.spark.assignments import assigned, is_same
 from delvec_engines.spark.change_tasks import CLAUSE, OLD, ChangeTask
 from delvec_engines.spark.file_values import FILE
 from delvec_engines.spark.merge_source import SOURCE_ROW
 from delvec_engines.spark.row_expressions import BROKEN, as_stored, first_broken, generated_value
 from delvec_engines.spark.scan import ROW, spark_schema
-from delvec_engines.spark.session import refuse_variables
+from delvec_engines.spark.session_properties import refuse_variables
+from delvec_engines.spark.store_assignment import assigned, is_same
 from delvec_engines.spark.write import with_writers
 from delvec_errors import InvalidPredicate
 from delvec_kernel.constraints.declared import Check

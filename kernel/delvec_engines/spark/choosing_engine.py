@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, LocalCopier, RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.operation import operation

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec_contract.codec import as_json, from_json
-from delvec_engines.compaction import Compacted, ReadRows, check_rows
+from delvec_engines.compacted_files import Compacted, ReadRows, check_rows
 from delvec_engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec_engines.protocol import WriteTarget
-from delvec_engines.row_maps import RowMapWriter
+from delvec_engines.row_map_writer import RowMapWriter
 from delvec_engines.scan import Scan
 from delvec_engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec_engines.spark.file_values import FILE

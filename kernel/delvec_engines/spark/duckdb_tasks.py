@@ -42,7 +42,7 @@ from delvec_engines.spark.local_execution import (
     local_source,
 )
 from delvec_engines.spark.row_sets import drop_zip_importers
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 from delvec_errors import DelvecError, StorageError, from_wire
 from delvec_kernel.actions.actions import AddFile, Cdc

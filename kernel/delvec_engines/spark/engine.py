@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from delvec_engines import input_data
-from delvec_engines.compaction import Compacted
+from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.parquet_writer import write_data_files
@@ -35,7 +35,7 @@ from delvec_engines.spark.row_changes import RowChanger
 from delvec_engines.spark.row_expressions import absent_columns, examined
 from delvec_engines.spark.row_group_copy import TaskCopier
 from delvec_engines.spark.scan import BROADCAST_LIMIT, ScanFrames
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.session_python import use_this_python
 from delvec_engines.spark.vector_tasks import find_into_vectors
 from delvec_engines.spark.write import (

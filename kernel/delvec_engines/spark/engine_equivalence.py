@@ -18,7 +18,7 @@ from sqlglot import exp
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import RowChange
 from delvec_engines.spark import jvm
-from delvec_engines.spark.session import in_local_time, is_utc
+from delvec_engines.spark.session_properties import in_local_time, is_utc
 from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of
 from delvec_kernel.expressions.functions import function_of

@@ -14,11 +14,11 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 
 from delvec_engines.scan import Scan, missing_data_file
-from delvec_engines.spark.assignments import UNASSIGNABLE
 from delvec_engines.spark.dv_filter import TASK_ERROR
 from delvec_engines.spark.file_values import UNKNOWN_FILE
 from delvec_engines.spark.frame_reads import without_scheme
 from delvec_engines.spark.manifest import GUARD
+from delvec_engines.spark.store_assignment import UNASSIGNABLE
 from delvec_errors import (
     BadRequest,
     CorruptTable,

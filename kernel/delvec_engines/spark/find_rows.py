@@ -22,7 +22,7 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark.file_values import FILE
 from delvec_engines.spark.row_sets import RowSets, drop_zip_importers
 from delvec_engines.spark.scan import ROW
-from delvec_engines.spark.session import refuse_variables
+from delvec_engines.spark.session_properties import refuse_variables
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import DataType, StructType, has_float

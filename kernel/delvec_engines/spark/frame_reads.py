@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from delvec_engines.protocol import marked
 from delvec_engines.spark import jvm
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 
 __all__ = ["answer_count", "may_read", "options_of_reads", "versions_read", "without_scheme"]
 

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from delvec_engines.operation import operation
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 
 __all__ = ["described"]
 

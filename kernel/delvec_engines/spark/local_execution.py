@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import BadRequest
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant

@@ -28,7 +28,7 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark import failures, jvm
 from delvec_engines.spark.arrow_frames import frame_of, to_arrow
 from delvec_engines.spark.job_descriptions import described
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.write import is_spark_frame
 from delvec_errors import DelvecError, InvalidSchema
 from delvec_kernel.schema.column_paths import backticked

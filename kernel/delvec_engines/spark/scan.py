@@ -44,7 +44,7 @@ from delvec_engines.spark.file_values import (
     repeated,
 )
 from delvec_engines.spark.manifest import ManifestStore, file_numbers, hadoop_path
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.stored_schemas import stored_schemas
 from delvec_errors import UnsupportedTable
 from delvec_kernel.schema.column_paths import backticked

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 
 __all__ = ["configure_spark_with_delvec", "use_this_python"]
 

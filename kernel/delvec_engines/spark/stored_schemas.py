@@ -19,7 +19,7 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark.job_descriptions import described
 from delvec_engines.spark.local_execution import is_out_of_reach, note_out_of_reach
 from delvec_engines.spark.row_sets import drop_zip_importers
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import DelvecError, StorageError
 from delvec_kernel.schema.file_types import naming
 from delvec_parquet.file_schema import FileSchema

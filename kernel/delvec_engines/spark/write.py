@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from delvec_contract.codec import as_json, from_json
 from delvec_engines.arrow_conversion import cast_batch
-from delvec_engines.compaction import Compacted, ReadOrder, RowRange, row_runs
+from delvec_engines.compacted_files import Compacted, ReadOrder, RowRange, row_runs
 from delvec_engines.parquet_writer import DataFileWriter, write_data_files
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
@@ -36,7 +36,7 @@ from delvec_engines.spark.manifest import file_numbers
 from delvec_engines.spark.row_expressions import TaskChecks
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.scan import ROW, ScanFrames, spark_schema
-from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import CorruptTable, DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema.column_paths import backticked

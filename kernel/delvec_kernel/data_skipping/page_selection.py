@@ -22,8 +22,8 @@ from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, Str
 from delvec_kernel.statistics.bounds import Bounds, Path, leaf_type
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 from delvec_kernel.statistics.outer_bounds import bound_type
-from delvec_parquet.columns import Column
 from delvec_parquet.page_index import PageBounds
+from delvec_parquet.primitive_columns import Column
 
 __all__ = ["ColumnPages", "bounds_of_pages", "is_understood", "joined_pages", "rows_that_may_match"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from delvec_contract.conflicts import CommitInterval
 from delvec_contract.fleet import DamagedTable, FleetPoint, FleetResponse, FleetTotals
-from delvec_maintenance.health.findings import score_band
+from delvec_maintenance.health.health_findings import score_band
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router

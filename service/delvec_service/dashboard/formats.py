@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from delvec_errors import texts
 from delvec_kernel.table_properties import byte_size_text
-from delvec_maintenance.health.findings import score_band
+from delvec_maintenance.health.health_findings import score_band
 
 __all__ = [
     "FILTERS",

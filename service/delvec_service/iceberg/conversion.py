@@ -21,8 +21,8 @@ from delvec_errors import (
     ServiceUnavailable,
     VersionNotFound,
 )
-from delvec_iceberg.changes import file_changes
 from delvec_iceberg.data_files import Definition
+from delvec_iceberg.file_changes import file_changes
 from delvec_iceberg.partitions import partition_spec
 from delvec_iceberg.schema import iceberg_schema
 from delvec_iceberg.table_metadata import (

@@ -20,7 +20,7 @@ from delvec_iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_
 from delvec_iceberg.schema import V3
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
 from delvec_maintenance.checks.findings import Finding
-from delvec_maintenance.checks.iceberg_files import IcebergSnapshot
+from delvec_maintenance.checks.iceberg_invariants import IcebergSnapshot
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 from delvec_storage import files as storage

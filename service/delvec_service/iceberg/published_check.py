@@ -37,7 +37,7 @@ from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_maintenance.checks.findings import Finding, Severity
-from delvec_maintenance.checks.iceberg_files import (
+from delvec_maintenance.checks.iceberg_invariants import (
     ENTRIES_SCHEMA,
     LIVE_SCHEMA,
     IcebergSnapshot,

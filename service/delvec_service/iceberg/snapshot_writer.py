@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import MissingDataFile
-from delvec_iceberg.changes import FileChanges
 from delvec_iceberg.data_files import Definition, added, data_files, file_path
+from delvec_iceberg.file_changes import FileChanges
 from delvec_iceberg.manifests import (
     DATA,
     DELETED,

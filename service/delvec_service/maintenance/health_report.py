@@ -25,9 +25,9 @@ from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.checks.findings import Finding as Problem
 from delvec_maintenance.compaction import partition_numbers
-from delvec_maintenance.health import findings
-from delvec_maintenance.health.clustering import overlapping_files
-from delvec_maintenance.health.findings import FileTable, Finding
+from delvec_maintenance.health import health_findings
+from delvec_maintenance.health.clustering_gain import overlapping_files
+from delvec_maintenance.health.health_findings import FileTable, Finding
 from delvec_maintenance.health.overlap import ColumnOverlap, depths, overlaps
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_maintenance.zcubes import clustering_columns
@@ -108,15 +108,18 @@ def examine(
     in_columns = depths(snapshot, asked) if asked else []
     table = FileTable(snapshot, traced, clustering=bool(clustered))
     possible_findings = [
-        findings.small_files(table),
-        findings.deleted_rows(table),
-        findings.vector_files(table, vector_file_size),
+        health_findings.small_files(table),
+        health_findings.deleted_rows(table),
+        health_findings.vector_files(table, vector_file_size),
         overlapping_files(table, clustered, in_columns[: len(clustered)]),
-        findings.checkpoint(snapshot, traced),
+        health_findings.checkpoint(snapshot, traced),
     ]
-    possible_findings.append(None if removed is None else findings.removed_files(removed))
+    possible_findings.append(None if removed is None else health_findings.removed_files(removed))
     if problems:
-        possible_findings = [findings.damaged_files(problems, traced), findings.checkpoint(snapshot, traced)]
+        possible_findings = [
+            health_findings.damaged_files(problems, traced),
+            health_findings.checkpoint(snapshot, traced),
+        ]
     reported_findings = tuple(one for one in possible_findings if one is not None)
     return HealthReport(
         score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import HealthOrder
-from delvec_maintenance.health.findings import SCORE_BANDS, score_band
+from delvec_maintenance.health.health_findings import SCORE_BANDS, score_band
 from delvec_service.store.commit_record import (
     CommitConflict,
     add_conflicts,

@@ -9,7 +9,7 @@ import pytest
 
 import delvec
 from delvec_commands.filters import of_polars, of_tuples
-from delvec_commands.rows import Rows
+from delvec_commands.lazy_rows import Rows
 from delvec_errors import BadRequest
 from delvec_kernel.schema.types import schema_from
 

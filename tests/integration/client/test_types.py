@@ -10,7 +10,7 @@ import pytest
 
 import delvec
 from delvec_commands.display import History
-from delvec_commands.rows import Rows
+from delvec_commands.lazy_rows import Rows
 
 ROOT = Path(__file__).parents[3]
 CONFIG = f"""

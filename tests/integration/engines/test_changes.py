@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from tests.support.typed_files import FORMS, annotate, nested, write_form
 
 import delvec
-from delvec_commands.change_feed import changed_files
+from delvec_commands.change_feed import change_scans
 from delvec_commands.change_feed import feed as changes_command
 from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, data_type_from_json
@@ -230,7 +230,7 @@ def test_a_file_that_changed_often_is_read_once(lake, engine, changed_often):
 def test_files_of_which_too_many_rows_changed_are_read_for_each_version(
     lake, engine, changed_often, monkeypatch
 ):
-    monkeypatch.setattr(changed_files, "_LOOKED_UP", 50)  # enough for b, too few for a
+    monkeypatch.setattr(change_scans, "_LOOKED_UP", 50)  # enough for b, too few for a
     folder, changes = changed_often
     table = lake.table(str(folder), engine=engine)
     assert short(table.changes(2, 12)) == [row for row in changes if 2 <= row[0] <= 12]

@@ -15,7 +15,7 @@ import pytest
 
 import delvec
 from delvec_engines.duckdb import cluster as duckdb_cluster
-from delvec_engines.duckdb import statements
+from delvec_engines.duckdb import statement_runner
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_is_named_while_rows_are_sorted(lake, tmp_pat
             raise delvec.CorruptTable("The data file 'x.parquet' cannot be read", file="x.parquet")
         return real(*arguments)
 
-    monkeypatch.setattr(statements, "_BATCH_ROWS", 2048)
+    monkeypatch.setattr(statement_runner, "_BATCH_ROWS", 2048)
     monkeypatch.setattr(duckdb_cluster, "check_positions", check)
     version = table.version()
     with pytest.raises(delvec.CorruptTable, match="cannot be read") as raised:

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec_engines import compaction
-from delvec_engines.compaction import ReadRows, check_rows
+from delvec_engines import compacted_files
+from delvec_engines.compacted_files import ReadRows, check_rows
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
@@ -61,7 +61,7 @@ def test_without_statistics_what_was_deleted_is_still_known(scan):
 
 
 def test_many_batches_are_folded(scan, monkeypatch):
-    monkeypatch.setattr(compaction, "_FOLDED_ROWS", 2)
+    monkeypatch.setattr(compacted_files, "_FOLDED_ROWS", 2)
     check_rows(scan, *read(*WHOLE))
     with pytest.raises(CorruptTable):
         check_rows(scan, *read(*WHOLE, (1, 0)))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delvec_parquet.columns import ColumnKind, flat_columns
 from delvec_parquet.footer import ColumnChunk, parse
 from delvec_parquet.page_index import page_bounds, page_starts
+from delvec_parquet.primitive_columns import ColumnKind, flat_columns
 from delvec_parquet.thrift import BINARY, STRUCT, list_header, varint, zigzag
 
 

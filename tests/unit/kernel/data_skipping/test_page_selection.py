@@ -20,8 +20,8 @@ from delvec_kernel.data_skipping.page_selection import (
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType, data_type_from_json
 from delvec_kernel.statistics.bounds import Bounds
-from delvec_parquet.columns import Column, ColumnKind
 from delvec_parquet.page_index import PageBounds
+from delvec_parquet.primitive_columns import Column, ColumnKind
 
 KINDS = {"a": "long", "b": "integer", "t": "string", "d": "date"}
 SCHEMA = StructType.from_json(

@@ -13,8 +13,8 @@ from delvec_kernel.schema.types import (
     StructType,
     data_type_from_json,
 )
-from delvec_parquet.columns import ColumnKind
 from delvec_parquet.file_schema import FileField
+from delvec_parquet.primitive_columns import ColumnKind
 
 LONG = PrimitiveType("long")
 

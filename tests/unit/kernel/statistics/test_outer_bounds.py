@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delvec_iceberg.metrics import column_metrics
+from delvec_iceberg.file_metrics import column_metrics
 from delvec_iceberg.schema import Leaf
 from delvec_kernel.log.checkpoint_reader import stats_json
 from delvec_kernel.log.typed_columns import TypedStatistics

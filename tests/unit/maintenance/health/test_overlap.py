@@ -12,8 +12,8 @@ from delvec_kernel.actions.actions import AddFile, DomainMetadata
 from delvec_kernel.file_index.file_rows import table_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
-from delvec_maintenance.health.clustering import overlapping_files
-from delvec_maintenance.health.findings import FileTable
+from delvec_maintenance.health.clustering_gain import overlapping_files
+from delvec_maintenance.health.health_findings import FileTable
 from delvec_maintenance.health.overlap import depths, overlaps
 from delvec_maintenance.zcubes import clustering_columns
 

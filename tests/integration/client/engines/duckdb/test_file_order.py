@@ -7,7 +7,7 @@ import pytest
 
 from delvec_engines import row_ids
 from delvec_engines.duckdb import file_order
-from delvec_engines.duckdb.statements import Session
+from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.protocol import WriteTarget
 
 

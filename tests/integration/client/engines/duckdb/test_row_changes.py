@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 import delvec
 from delvec_engines.duckdb import DuckDBEngine
 from delvec_engines.duckdb import scan as scan_module
-from delvec_engines.duckdb import statements as statements_module
+from delvec_engines.duckdb import statement_runner as statements_module
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import Clause, RowChange
 from delvec_errors import (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec_engines.compaction import ReadOrder, row_runs
+from delvec_engines.compacted_files import ReadOrder, row_runs
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
 from delvec_kernel.actions.actions import AddFile

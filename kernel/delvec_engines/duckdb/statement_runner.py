@@ -18,8 +18,8 @@ import pyarrow as pa
 from delvec_engines.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec_engines.data_file import DataFile
 from delvec_engines.duckdb.assignment import FAILED
-from delvec_engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec_engines.duckdb.file_columns import BEYOND_TYPE, NOT_TEXT
+from delvec_engines.duckdb.file_names import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec_engines.duckdb.scan import LOOKUP, ScanSource
 from delvec_engines.duckdb.variants import INCOMPLETE
 from delvec_engines.file_schemas import mismatch

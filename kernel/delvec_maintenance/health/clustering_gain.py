@@ -11,7 +11,7 @@ import pyarrow as pa
 from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import ColumnPath, path_text
 from delvec_maintenance.compaction import Bin, cube_numbers
-from delvec_maintenance.health.findings import WORTHWHILE_FILES, FileTable, Finding, size_text
+from delvec_maintenance.health.health_findings import WORTHWHILE_FILES, FileTable, Finding, size_text
 from delvec_maintenance.health.overlap import Depths
 from delvec_maintenance.zcubes import ZCubeRules, choose, files_to_come
 
