@@ -6,7 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaProtocolError
-from tests.support.duckdb_extensions import NoExtensionsError, packages, query
+from tests.support.duckdb_extensions import packages, query
+from tests.support.packages import NotInstalledError
 
 import delvec
 
@@ -74,7 +75,7 @@ def test_duckdbs_extension_reads(written, tmp_path):
     _, path, _ = written
     try:
         packages()
-    except NoExtensionsError as error:
+    except NotInstalledError as error:
         pytest.skip(f"no extensions of DuckDB: {error}")
     rows = query(f"SELECT id FROM delta_scan('{path}')", tmp_path)
     assert sorted(rows["id"].to_pylist()) == LEFT
