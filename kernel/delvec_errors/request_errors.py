@@ -225,7 +225,7 @@ class RequestTooLarge(DelvecError):
 
 
 class ReadLimitExceeded(DelvecError):
-    """A command run by the service would read more than its limit; your own engine has no such limit."""
+    """The service would read more for a command or a change feed than its limit; your own process has no such limit."""
 
     type, code, status = "ReadLimitExceeded", "READ_LIMIT_EXCEEDED", 422
 

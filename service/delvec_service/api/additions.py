@@ -12,7 +12,13 @@ from delvec_errors import (
     StreamSchemaChanged,
 )
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
+from delvec_service.api.plan import (
+    ARROW_STREAM,
+    MAX_JSON_FILES,
+    arrow_response,
+    file_responses,
+    plan_files,
+)
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.scan_answers import additions_answer
@@ -50,9 +56,13 @@ def plan_of_additions(
     """Plan one step of a stream: the files with rows that versions added, starting at a position, up to the limits.
 
     The same start and end return the same files every time; the service keeps no state of a stream. An Arrow stream
-    has one row per file; the rest of the answer is JSON in the schema's metadata under the key `delvec`.
+    has one row per file; the rest of the answer is JSON in the schema's metadata under the key `delvec`. A step in JSON
+    has at most 100,000 files.
     """
+    arrow = ARROW_STREAM in accept
+    if not arrow:
+        body = body.model_copy(update={"max_files": min(body.max_files or MAX_JSON_FILES, MAX_JSON_FILES)})
     planned = plan_additions(service.loader, table, body)
-    if ARROW_STREAM in accept:
+    if arrow:
         return arrow_response(additions_answer(table, planned), planned.files)
     return additions_answer(table, planned, plan_files(planned.files))

@@ -1,7 +1,7 @@
 """``…/changes``: the rows that a range of versions changed, and the files that hold them."""
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import pyarrow as pa
 from fastapi import Header
@@ -12,11 +12,18 @@ from delvec_errors import (
     IncompatibleSchemaChange,
     InvalidPredicate,
     MissingDataFile,
+    ReadLimitExceeded,
     UnknownColumn,
     UnsupportedTable,
 )
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
+from delvec_service.api.plan import (
+    ARROW_STREAM,
+    MAX_JSON_FILES,
+    arrow_response,
+    descriptor_answer,
+    file_responses,
+)
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.change_feed_plan import plan_changes
@@ -25,6 +32,8 @@ from delvec_service.scans.scan_answers import changes_answer
 __all__ = ["router"]
 
 router = resource_router("reading", Route)
+
+_MAX_FILES: Final = 1_000_000
 
 
 @router.post(
@@ -38,6 +47,7 @@ router = resource_router("reading", Route)
         UnknownColumn,
         UnsupportedTable,
         MissingDataFile,
+        ReadLimitExceeded,
     ),
 )
 def plan_of_changes(
@@ -51,10 +61,12 @@ def plan_of_changes(
     If a version has change files, they alone describe its changes. Otherwise the rows of added files are inserts and
     those of removed files are deletes. Where a file's deletion vector was replaced, newly marked rows are deletes and
     rows that are no longer marked are inserts. An Arrow stream has one row per file; the rest of the answer is JSON
-    in the schema's metadata under the key `delvec`.
+    in the schema's metadata under the key `delvec`. The versions of a request may have changed a million files, for an
+    answer in JSON 100,000.
     """
-    planned = plan_changes(service.loader, table, body)
-    if ARROW_STREAM in accept:
+    arrow = ARROW_STREAM in accept
+    planned = plan_changes(service.loader, table, body, max_files=_MAX_FILES if arrow else MAX_JSON_FILES)
+    if arrow:
         return arrow_response(changes_answer(table, planned), planned.files)
     return changes_answer(table, planned, _files(planned.files))
 

@@ -37,6 +37,7 @@ from delvec_service.scans import scan_answers
 __all__ = [
     "ARROW_STREAM",
     "DELETION_VECTOR_ERRORS",
+    "MAX_JSON_FILES",
     "arrow_response",
     "descriptor_answer",
     "file_responses",
@@ -53,6 +54,8 @@ DELETION_VECTOR_ERRORS: Final = (
     DeletionVectorChecksumMismatch,
     DeletionVectorCardinalityMismatch,
 )
+MAX_JSON_FILES: Final = 100_000
+"""Files of an answer in JSON, each of which takes kilobytes of memory; the largest page of a scan."""
 _BATCH_ROWS: Final = 8192
 
 router = resource_router("reading", Route)

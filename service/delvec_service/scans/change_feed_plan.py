@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from delvec_contract.plans import ChangesRequest
-from delvec_errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
+from delvec_errors import (
+    BadRequest,
+    ChangeDataNotRecorded,
+    IncompatibleSchemaChange,
+    ReadLimitExceeded,
+    VersionNotFound,
+)
+from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, first_of
 from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, is_readable_with
 from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
@@ -48,10 +55,19 @@ class PlannedChanges:
     files: pa.Table
 
 
-def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesRequest) -> PlannedChanges:
+def plan_changes(
+    loader: SnapshotLoader, table: OpenTable, request: ChangesRequest, *, max_files: int | None = None
+) -> PlannedChanges:
     """Plan a read of the change data feed, by the rules of delta-spark.
 
+    Args:
+        loader: loads versions.
+        table: the table.
+        request: the range, and which of its rows.
+        max_files: maximum number of files that the versions may have changed, of which each takes a kilobyte of memory.
+
     Raises:
+        ReadLimitExceeded: they changed more.
         BadRequest: there is no start, an end is given twice, the end is before the start, or a timestamp is invalid.
         VersionNotFound: the start is after the newest version or before the oldest that the log retains; or a
             timestamp is after the newest version, or before the oldest.
@@ -87,6 +103,8 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
         if version == start and _is_repartitioned(loader, table, shape, actions, changed, start):
             raise _incompatible(reader, shape, start, (start, end))
         entries += [ChangedRows(version, timestamp, file) for file in changed]
+        if max_files is not None and len(entries) > max_files:
+            raise _too_many_files(table.name, (start, version, end), max_files)
         is_vacuumed |= is_vacuum(actions)
     _check_schema(reader, shape, first.metadata, start, (start, end))
     found = [entry for group in _matching(entries, predicate, table.name, shape) for entry in group]
@@ -97,6 +115,20 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
     check_paths(files["path"], table.location, table.name, table.roots.allows)
     check_vector_paths(files["deletion_vector"], table.location, table.name, table.roots.allows)
     return PlannedChanges(shape, start, end, files)
+
+
+def _too_many_files(table: str, versions: tuple[int, int, int], limit: int) -> ReadLimitExceeded:
+    start, reached, end = versions
+    advice = f"Read versions {start} to {reached - 1} first, then those from {reached} on"
+    if reached == start:
+        advice = "Read them in your own process: delvec.connect() without a URL has no such limit"
+    return ReadLimitExceeded(
+        f"Versions {start} to {reached} of table '{table}' changed more than {counted(limit, 'file')}, the most that one answer of the "
+        f"service tells of; the range ends at version {end}. {advice}.",
+        table=table,
+        version=reached,
+        limit=limit,
+    )
 
 
 # --- the range ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from delvec_contract.plans import AdditionsResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
+from delvec_service.api import additions
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
@@ -80,6 +81,14 @@ def read_on(table, start, **request):
 )
 def test_files_come_in_the_order_of_the_commits_and_in_steps_that_can_be_done_again(grown, limits, steps):
     assert read_on(grown, position(0), **limits) == steps
+
+
+def test_a_step_in_json_has_no_more_files_than_memory_is_for(grown, monkeypatch):
+    monkeypatch.setattr(additions, "MAX_JSON_FILES", 3)
+    assert read_on(grown, position(0)) == [["a1", "b1", "b2"], ["c1", "c2", "c3"], ["d1"]]
+    assert read_on(grown, position(0), max_files=4) == [["a1", "b1", "b2"], ["c1", "c2", "c3"], ["d1"]]
+    with pa.ipc.open_stream(ask(grown, start=position(0), headers=ARROW).content) as stream:
+        assert stream.read_all().num_rows == 7
 
 
 def test_bytes_are_taken_until_the_limit_is_passed(grown):
