@@ -121,7 +121,7 @@ SUBJECTS: Final = (
         ],
     ),
     Subject(
-        [_MAINTENANCE + "vacuum", _SERVICE + "vacuum/plan.py", _SERVICE + "vacuum/vacuum.py"],
+        [_MAINTENANCE + "vacuum", _SERVICE + "vacuum/vacuum_plan.py", _SERVICE + "vacuum/vacuum.py"],
         [
             *(
                 "tests/unit/maintenance/vacuum/test_references.py",
@@ -171,7 +171,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_commit_validator.py",
                 "tests/integration/service/commits/test_overwrite_watch.py",
                 "tests/integration/service/commits/test_commit.py",
-                "tests/integration/service/commits/test_group_commit.py",
+                "tests/integration/service/commits/test_commit_queue.py",
                 "tests/integration/service/commits/test_written_vectors.py",
                 "tests/integration/service/commits/test_growing_commits.py",
             ),
@@ -212,10 +212,10 @@ SUBJECTS: Final = (
     ),
     Subject([_SERVICE + "commits/outcomes.py"], ["tests/integration/service/commits/test_idempotency.py"]),
     Subject(
-        [_SERVICE + "commits/group_commit.py"],
+        [_SERVICE + "commits/commit_queue.py"],
         [
-            "tests/unit/service/commits/test_group_commit_queue.py",
-            "tests/integration/service/commits/test_group_commit.py",
+            "tests/unit/service/commits/test_commit_queue.py",
+            "tests/integration/service/commits/test_commit_queue.py",
         ],
     ),
     Subject(

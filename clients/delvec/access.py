@@ -1,7 +1,7 @@
 """Permissions and the audit log of a service, for its administrators: ``lake.access``.
 
 Tested in `tests/integration/client/cli/test_access_command.py` and
-`tests/integration/service/auth/test_access.py`.
+`tests/integration/service/auth/test_request_access.py`.
 """
 
 from collections.abc import Mapping

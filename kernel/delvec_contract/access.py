@@ -1,6 +1,6 @@
 """Access control: bearer tokens, and roles granted on tables, name patterns and namespaces.
 
-Tested in `tests/integration/service/auth/test_access.py`.
+Tested in `tests/integration/service/auth/test_request_access.py`.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias

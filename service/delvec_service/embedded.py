@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from delvec_contract.operations import Operation
 from delvec_engines.interrupts import settle
 from delvec_errors import DelvecError, EngineUnavailable, InternalError, ServiceUnavailable
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.config import Settings
 from delvec_service.in_process import InProcessService
 from delvec_service.service import Service, assembled

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.bad_requests import check_text, invalid
 from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable

@@ -24,7 +24,7 @@ from delvec_contract.operations import Operation
 from delvec_contract.tables import TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
 from delvec_service import registration
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.bad_requests import check_text, check_texts
 from delvec_service.commits import allocation, commit_answers
 from delvec_service.handler_calls import call_handler

@@ -13,7 +13,7 @@ from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_service.alter_table.alter import alter
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.page_tokens import page_token, place_of
 from delvec_service.service import Service

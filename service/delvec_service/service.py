@@ -35,7 +35,6 @@ from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.plan_queue import PlanQueue
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.access import AccessStore
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.audit import AuditStore
 from delvec_service.store.clones import CloneStore
@@ -45,6 +44,7 @@ from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.dropped_tables import DroppedTables
 from delvec_service.store.events import EventStore
 from delvec_service.store.fleet import FleetStore
+from delvec_service.store.grants import AccessStore
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger

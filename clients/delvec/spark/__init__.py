@@ -3,7 +3,7 @@
 The names and arguments are those of ``delta.tables``; no JAR and no Spark configuration is needed.
 """
 
-from delvec.spark.connections import use
+from delvec.spark.current_connection import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder

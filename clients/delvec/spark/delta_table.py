@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.spark.arguments import check_condition, check_value, check_values
-from delvec.spark.catalog import catalog_entry, short_name
-from delvec.spark.columns import to_sql, without_alias
-from delvec.spark.connections import current
+from delvec.spark.catalog_entries import catalog_entry, short_name
+from delvec.spark.column_texts import to_sql, without_alias
+from delvec.spark.current_connection import current
 from delvec.spark.frames import detail_frame, history_frame, is_retention_checked, struct
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder

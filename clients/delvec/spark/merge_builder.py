@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.spark.arguments import check_condition, check_source, check_values
-from delvec.spark.columns import to_sql, without_alias
+from delvec.spark.column_texts import to_sql, without_alias
 from delvec.table import DeltaTable as Table
 from delvec_engines.spark import jvm
 from delvec_engines.spark.session_properties import is_remote

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delvec.alterations import Altered
 from delvec.connection import Connection
-from delvec.spark.connections import current
+from delvec.spark.current_connection import current
 from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidStatement, TableNotFound
 

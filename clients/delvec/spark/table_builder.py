@@ -16,8 +16,8 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.ddl import parse_type
 from delvec.spark.arguments import check_kind
-from delvec.spark.catalog import add_entry, catalog_entry, place_of, short_name
-from delvec.spark.connections import current
+from delvec.spark.catalog_entries import add_entry, catalog_entry, place_of, short_name
+from delvec.spark.current_connection import current
 from delvec.table import DeltaTable as Table
 from delvec_commands.dml.table_definition import TableDefinition
 from delvec_engines.spark.typed_errors import with_base

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from delvec.spark_datasource.driver_connection import driver_connection
-from delvec.spark_datasource.partitions import FilesOfTask, cut
+from delvec.spark_datasource.input_partitions import FilesOfTask, cut
 from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
 from delvec.spark_datasource.stream_source import default_limits, reader_of
 from delvec_commands.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from delvec.spark_datasource.partitions import FilesOfTask, cut
+from delvec.spark_datasource.input_partitions import FilesOfTask, cut
 from delvec_commands.change_feed.stream_options import StreamOptions
 from delvec_engines.spark.file_slices import read_slices
 from delvec_engines.spark.row_sets import without_traceback

@@ -12,7 +12,7 @@ from delvec.sql.creation import table_properties
 from delvec.sql.tokens import Cursor, newest_version
 
 if TYPE_CHECKING:
-    from delvec.sql.changes import OpenTable
+    from delvec.sql.row_statements import OpenTable
 
 __all__ = ["alter", "comment"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from delvec.alterations import Altered
 from delvec.catalog import Catalog
 from delvec.ddl import parse_ddl
-from delvec.sql.changes import with_rows
 from delvec.sql.definitions import definition_of
 from delvec.sql.queries import QUERIES, parse_query
+from delvec.sql.row_statements import with_rows
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec_commands.dml.table_definition import REPLACING, TableDefinition
 from delvec_commands.transaction import Metrics
@@ -21,7 +21,7 @@ from delvec_kernel.schema.types import StructType, schema_from
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from delvec.sql.changes import OpenTable, RunQuery
+    from delvec.sql.row_statements import OpenTable, RunQuery
     from delvec.table import DeltaTable
 
 __all__ = ["convert", "create", "drop", "table_properties", "undrop"]
@@ -271,7 +271,7 @@ def drop(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> 
             raise
         return Altered(None, None)
     if spark is not None and location is not None:
-        from delvec.spark.catalog import remove_entry
+        from delvec.spark.catalog_entries import remove_entry
 
         remove_entry(spark, name.name, location)
     return Altered(None, "DROP TABLE")

@@ -15,7 +15,7 @@ from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.transaction import Metrics
 
 if TYPE_CHECKING:
-    from delvec.sql.changes import OpenTable
+    from delvec.sql.row_statements import OpenTable
     from delvec.table import DeltaTable
     from delvec_engines.scan import Scan
     from delvec_kernel.expressions.predicate import Predicate

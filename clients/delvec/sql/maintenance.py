@@ -15,7 +15,7 @@ from delvec_commands.transaction import Metrics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from delvec.sql.changes import OpenTable, RunQuery
+    from delvec.sql.row_statements import OpenTable, RunQuery
 
 __all__ = ["analyze", "fsck", "generate", "optimize", "reorg", "restore", "vacuum"]
 

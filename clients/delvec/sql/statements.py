@@ -11,7 +11,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.alterations import Altered
 from delvec.catalog import Catalog
-from delvec.sql import alter_table, changes, creation, inspection, maintenance
+from delvec.sql import alter_table, creation, describe_statements, maintenance, row_statements
 from delvec.sql.explanation import Explanation
 from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
 from delvec.sql.subqueries import with_values
@@ -52,7 +52,7 @@ class _Session:
     def cursor(self, text: str) -> Cursor:
         return Cursor(text, None if self.engine in (None, "duckdb") else self.functions)
 
-    def changed(self, text: str, change: Callable[[Cursor, "changes.OpenTable"], Metrics]) -> Metrics:
+    def changed(self, text: str, change: Callable[[Cursor, "row_statements.OpenTable"], Metrics]) -> Metrics:
         """Change a table by a statement with expressions, which may have subqueries."""
         return with_values(
             text, self.opened, self.rows, lambda statement, opened: change(self.cursor(statement), opened)
@@ -65,7 +65,7 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
     word, at = cursor.word(), cursor.position
     text = cursor.text[at:].rstrip().rstrip(";")
     explanation = Explanation(session.opened, on_spark=session.spark is not None)
-    changed = {"DELETE": changes.delete, "UPDATE": changes.update}.get(word)
+    changed = {"DELETE": row_statements.delete, "UPDATE": row_statements.update}.get(word)
     if word in QUERIES:
         explanation.rows(parse_query(text, "spark"))
     elif word in ("INSERT", "CREATE", "REPLACE"):
@@ -73,7 +73,9 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
     elif word == "OPTIMIZE":
         maintenance.optimize(Cursor(text), explanation.open)
     elif word == "MERGE" or changed is not None:
-        change = changed or (lambda statement, opened: changes.merge(statement, opened, explanation.rows))
+        change = changed or (
+            lambda statement, opened: row_statements.merge(statement, opened, explanation.rows)
+        )
         with_values(
             text, explanation.open, session.rows, lambda statement, opened: change(Cursor(statement), opened)
         )
@@ -83,14 +85,14 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
 
 
 STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
-    "DELETE": lambda cursor, session: session.changed(cursor.text, changes.delete),
-    "UPDATE": lambda cursor, session: session.changed(cursor.text, changes.update),
+    "DELETE": lambda cursor, session: session.changed(cursor.text, row_statements.delete),
+    "UPDATE": lambda cursor, session: session.changed(cursor.text, row_statements.update),
     "MERGE": lambda cursor, session: session.changed(
-        cursor.text, lambda statement, opened: changes.merge(statement, opened, session.rows)
+        cursor.text, lambda statement, opened: row_statements.merge(statement, opened, session.rows)
     ),
-    "INSERT": lambda cursor, session: changes.insert(cursor, session.opened, session.rows),
+    "INSERT": lambda cursor, session: row_statements.insert(cursor, session.opened, session.rows),
     "EXPLAIN": _explain,
-    "TRUNCATE": lambda cursor, session: changes.truncate(cursor, session.opened),
+    "TRUNCATE": lambda cursor, session: row_statements.truncate(cursor, session.opened),
     "CREATE": lambda cursor, session: creation.create(
         session.lake, cursor, session.opened, session.rows, session.engine
     ),
@@ -99,8 +101,8 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
     "CONVERT": lambda cursor, session: creation.convert(session.lake, cursor, session.engine),
     "ALTER": lambda cursor, session: alter_table.alter(session.lake, cursor, session.opened),
     "COMMENT": lambda cursor, session: alter_table.comment(cursor, session.opened),
-    "DESCRIBE": lambda cursor, session: inspection.describe(session.lake, cursor, session.spark),
-    "SHOW": lambda cursor, session: inspection.show(session.lake, cursor),
+    "DESCRIBE": lambda cursor, session: describe_statements.describe(session.lake, cursor, session.spark),
+    "SHOW": lambda cursor, session: describe_statements.show(session.lake, cursor),
     "OPTIMIZE": lambda cursor, session: maintenance.optimize(cursor, session.opened),
     "REORG": lambda cursor, session: maintenance.reorg(cursor, session.opened),
     "ANALYZE": lambda cursor, session: maintenance.analyze(cursor, session.opened),

@@ -19,7 +19,7 @@ from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.spark_dialect import SPARK
 
 if TYPE_CHECKING:
-    from delvec.sql.changes import OpenTable, RunQuery
+    from delvec.sql.row_statements import OpenTable, RunQuery
     from delvec.table import DeltaTable
 
 __all__ = ["with_values"]

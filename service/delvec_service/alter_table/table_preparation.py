@@ -43,7 +43,7 @@ from delvec_service.commits.metadata_changes import alteration_of, draft_of
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.snapshots.tombstone_reader import with_tombstones
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 

@@ -1,6 +1,6 @@
 """``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: bearer tokens, and what principals are allowed to do.
 
-Tested in `tests/integration/service/auth/test_access.py`.
+Tested in `tests/integration/service/auth/test_request_access.py`.
 """
 
 from datetime import UTC, datetime
@@ -34,10 +34,10 @@ from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.service import Service
-from delvec_service.store.access import GrantRecord, TokenRecord
+from delvec_service.store.grants import GrantRecord, TokenRecord
 
 __all__ = ["routers"]
 

@@ -13,7 +13,7 @@ from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.service import Service
 from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store.audit import AuditRecord

@@ -2,7 +2,7 @@
 
 The authorizer is in front of the whole application, so that the rules also apply to whatever is added to it.
 
-Tested in `tests/integration/service/auth/test_access.py` and `tests/integration/service/auth/test_rules.py`.
+Tested in `tests/integration/service/auth/test_request_access.py` and `tests/integration/service/auth/test_rules.py`.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from delvec_errors import DeadlineExceeded, DelvecError, PermissionDenied, ServiceUnavailable, Unauthorized
-from delvec_service.auth.access import Access
 from delvec_service.auth.directory import Directory
 from delvec_service.auth.principals import Principal
+from delvec_service.auth.request_access import Access
 from delvec_service.auth.rules import rule_of
 from delvec_service.logs import bind_log_context
 from delvec_service.store.registry import TableRecord

@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from delvec_errors import BadRequest
 from delvec_service.api.authorizer import ACCESS, TABLE
 from delvec_service.api.lanes import in_thread
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.dml import RowCommands
 from delvec_service.logs import bind_log_context
 from delvec_service.service import Service

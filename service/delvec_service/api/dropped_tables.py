@@ -31,13 +31,13 @@ from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance, Mutation
 from delvec_service.api.resource import resource_router
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.registration import closed, resource
 from delvec_service.service import Service
 from delvec_service.store.dropped_tables import DroppedTable, not_dropped
-from delvec_service.vacuum.dropped_tables import delete_dropped
+from delvec_service.vacuum.dropped_folders import delete_dropped
 
 __all__ = ["routers"]
 

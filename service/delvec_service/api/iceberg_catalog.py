@@ -16,7 +16,7 @@ from delvec_errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import LenientRoute
-from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
+from delvec_service.iceberg.registered_tables import IcebergCatalog, with_referenced_snapshots
 from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.store.registry import TableRecord
 

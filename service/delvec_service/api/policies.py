@@ -26,7 +26,7 @@ from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.api.resource import resource_router
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.service import Service
 from delvec_service.snapshots.time_travel import moment_of

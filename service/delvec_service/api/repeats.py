@@ -18,7 +18,7 @@ from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.api.routes import Route
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.commits.idempotency import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 

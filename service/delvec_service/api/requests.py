@@ -16,8 +16,8 @@ from delvec_errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
 from delvec_service.api.authorizer import ACCESS, Authorizer
 from delvec_service.api.limits import Permit, RequestLimits
-from delvec_service.auth.access import Access
 from delvec_service.auth.audit import AuditLog
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context, logger, of_request
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObserver
 

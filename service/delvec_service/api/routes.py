@@ -19,7 +19,7 @@ from delvec_errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked
 from delvec_service.api.lanes import Kind, Lanes, in_thread
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.bad_requests import check_text
 from delvec_service.service import Service
 

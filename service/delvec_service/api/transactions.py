@@ -40,7 +40,7 @@ from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SN
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.commits import commit_answers
 from delvec_service.logs import bind_log_context
 from delvec_service.scans.describe import snapshots_answer

@@ -14,7 +14,7 @@ from typing import Final
 
 from delvec_contract.access import AuditOutcome
 from delvec_errors import ServiceUnavailable
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.auth.rules import only_reads, rule_of
 from delvec_service.logs import audit_logger, log_context, logger
 from delvec_service.store.audit import AuditRecord, AuditStore

@@ -1,6 +1,6 @@
 """Tokens and grants as this process knows them: in memory, and compared with the database every few seconds.
 
-Tested in `tests/integration/service/auth/test_access.py`.
+Tested in `tests/integration/service/auth/test_request_access.py`.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Final
 from delvec_errors import BadRequest, ServiceUnavailable, Unauthorized
 from delvec_service.auth.principals import CONFIGURED, Principal, Rights
 from delvec_service.logs import logger
-from delvec_service.store.access import TOKEN_PREFIX, AccessStore, GrantRecord, TokenRecord
+from delvec_service.store.grants import TOKEN_PREFIX, AccessStore, GrantRecord, TokenRecord
 
 __all__ = ["Directory"]
 

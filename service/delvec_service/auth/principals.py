@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_contract.access import Role
-from delvec_service.store.access import GrantRecord
+from delvec_service.store.grants import GrantRecord
 
 __all__ = ["CONFIGURED", "ROLES", "Principal", "Rights", "at_least"]
 

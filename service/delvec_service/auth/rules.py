@@ -20,7 +20,7 @@ class Rule:
         on: ``nothing``: not even a token. ``token``: any principal. ``table``: ``role`` on the table that the path
             names. ``answer``: any principal; the answer only contains what it may see. ``body``: ``role`` on what the
             body or the query names. ``service``: ``role`` on everything. For ``answer`` and ``body`` the handler
-            checks :class:`~delvec_service.auth.access.Access`, and an answer without a check is not sent.
+            checks :class:`~delvec_service.auth.request_access.Access`, and an answer without a check is not sent.
         role: the lowest sufficient role.
         names_another: whether the body names another table, which the handler also checks.
         operation: its name in the audit log, which is its operationId; None: it changes nothing.

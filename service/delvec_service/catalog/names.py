@@ -14,7 +14,7 @@ from typing import Final
 from delvec_contract.access import Role
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import BadRequest, NamespaceNotFound, NotFound, TableNotFound
-from delvec_service.auth.access import Access
+from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord, not_found

@@ -12,10 +12,10 @@ from delvec_maintenance import auto_compaction
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import CommitLog
 from delvec_service.commits.commit_loop import CommitLoop
+from delvec_service.commits.commit_queue import GroupCommit
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
 from delvec_service.commits.commit_validator import CommitValidator
 from delvec_service.commits.dv_cache import DeletionVectorCache
-from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit

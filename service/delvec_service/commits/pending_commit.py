@@ -1,7 +1,7 @@
 """One transaction on its way to a version, alone or in a group.
 
 Tested in `tests/integration/service/commits/test_commit_loop.py` and
-`tests/integration/service/commits/test_group_commit.py`.
+`tests/integration/service/commits/test_commit_queue.py`.
 """
 
 import time

@@ -53,11 +53,11 @@ from delvec_kernel.table_properties import (
     ICEBERG_TAG_VERSIONS,
     is_true,
 )
-from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.iceberg.lost_files import lost_files, passing_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
-from delvec_service.iceberg.snapshot_writer import DeltaVersion, FilesNotFound, SnapshotWriter
+from delvec_service.iceberg.metadata_directory import IcebergDirectory, Published
+from delvec_service.iceberg.published_snapshot import DeltaVersion, FilesNotFound, SnapshotWriter
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.iceberg_conversions import IcebergConversionStore

@@ -21,7 +21,7 @@ from delvec_iceberg.schema import V3
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
 from delvec_maintenance.checks.findings import Finding
 from delvec_maintenance.checks.iceberg_invariants import IcebergSnapshot
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 from delvec_storage import files as storage
 

@@ -20,7 +20,7 @@ from delvec_iceberg.position_deletes import CoveredFile, write_position_deletes
 from delvec_iceberg.puffin import PuffinWriter
 from delvec_iceberg.schema import V3
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 from delvec_storage import files as storage
 

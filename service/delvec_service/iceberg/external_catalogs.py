@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from delvec_errors import BadRequest, DelvecError, EngineUnavailable, IcebergCatalogError
 from delvec_iceberg.table_metadata import DELTA_TABLE_ID, VERSION_TAG
-from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.metadata_directory import IcebergDirectory, Published
 from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata_location
 
 __all__ = ["ALL", "ExternalCatalogs", "catalog_and_table"]

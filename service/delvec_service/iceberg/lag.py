@@ -9,7 +9,7 @@ from delvec_iceberg.table_metadata import delta_version
 from delvec_kernel.actions.actions import CommitInfo, first_of
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, asked_formats
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable

@@ -26,7 +26,7 @@ from delvec_iceberg.manifests import (
 )
 from delvec_iceberg.partitions import PartitionSpec
 from delvec_iceberg.position_deletes import CoveredFile, read_covered_files
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.store.lru_cache import LruCache
 
 __all__ = ["ENTRIES", "ManifestFiles", "ManifestIndex", "is_shared", "key_of"]

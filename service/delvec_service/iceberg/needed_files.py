@@ -15,8 +15,8 @@ from delvec_iceberg.table_metadata import expired_snapshots
 from delvec_kernel.locations import canonical_relative
 from delvec_maintenance.vacuum.references import References
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS
-from delvec_service.iceberg.directory import DIRECTORIES, IcebergDirectory, Published
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.iceberg.metadata_directory import DIRECTORIES, IcebergDirectory, Published
 from delvec_service.logs import logger
 from delvec_service.store.open_table import OpenTable
 from delvec_storage.trees import TreeListing

@@ -52,9 +52,9 @@ from delvec_maintenance.checks.iceberg_invariants import (
 )
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, definition_of
 from delvec_service.iceberg.delete_check import DeletesCheck, DeltaVector
-from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.iceberg.lost_files import lost_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.iceberg.metadata_directory import IcebergDirectory, Published
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 

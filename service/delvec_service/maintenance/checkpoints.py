@@ -34,7 +34,7 @@ from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogListing
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import read_tombstones
+from delvec_service.snapshots.tombstone_reader import read_tombstones
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 

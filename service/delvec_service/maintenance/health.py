@@ -24,7 +24,7 @@ from delvec_service.maintenance.health_report import DEFAULT_VECTOR_FILE_SIZE, F
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.snapshots.tombstone_reader import with_tombstones
 from delvec_service.store.health_samples import CommitCounts
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable

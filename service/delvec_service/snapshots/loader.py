@@ -25,7 +25,7 @@ from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.snapshots.log_reader import LogReader, StatisticsBacklog
 from delvec_service.snapshots.log_replay import file_of, followed, replayed
-from delvec_service.snapshots.snapshot_writer import SnapshotWriter
+from delvec_service.snapshots.saved_snapshots import SnapshotWriter
 from delvec_service.snapshots.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.snapshot_state import LogFileId

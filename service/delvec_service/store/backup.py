@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from delvec_errors import BadRequest
 from delvec_service import VERSION
-from delvec_service.store.access import changed
 from delvec_service.store.database import Database, insert_into
+from delvec_service.store.grants import changed
 from delvec_service.store.models import REVISION, AccessStateRow, Base
 
 __all__ = ["FORMAT_VERSION", "LEFT_OUT", "Restored", "backup", "restore"]

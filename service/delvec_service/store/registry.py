@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from delvec_errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
 from delvec_kernel.locations import table_id
-from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
+from delvec_service.store.grants import forget_grants
 from delvec_service.store.models import (
     CommitConflictRow,
     CommitCountsRow,

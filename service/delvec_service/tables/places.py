@@ -31,7 +31,7 @@ _LOOKED_AT: Final = 1000
 
 
 class Requester(Protocol):
-    """Who names a place: :class:`~delvec_service.auth.access.Access` of a request, or :data:`UNRESTRICTED`."""
+    """Who names a place: :class:`~delvec_service.auth.request_access.Access` of a request, or :data:`UNRESTRICTED`."""
 
     @property
     def is_restricted(self) -> bool:

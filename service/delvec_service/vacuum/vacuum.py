@@ -33,9 +33,9 @@ from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
-from delvec_service.vacuum.clones import CloneReferences
-from delvec_service.vacuum.plan import VacuumPlan, keep_tombstones, make_plan, write_reach
+from delvec_service.vacuum.clone_files import CloneReferences
 from delvec_service.vacuum.quarantine import NewQuarantine
+from delvec_service.vacuum.vacuum_plan import VacuumPlan, keep_tombstones, make_plan, write_reach
 from delvec_storage.roots import Roots
 from delvec_storage.trees import Deletion, delete_files, remove_empty_directories
 
@@ -105,7 +105,7 @@ def vacuum(
 
     Raises:
         VacuumIncomplete: not all files could be deleted; the message says which were.
-        DelvecError: as for :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was
+        DelvecError: as for :func:`~delvec_service.vacuum.vacuum_plan.make_plan` and :meth:`Commits.commit`; nothing was
             deleted.
     """
     lost: Conflict | None = None

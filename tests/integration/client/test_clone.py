@@ -15,7 +15,7 @@ import delvec
 import delvec_service.vacuum.vacuum as vacuuming
 from delvec.cli import main
 from delvec_service.store.clones import CloneStore
-from delvec_service.vacuum.clones import CloneReferences
+from delvec_service.vacuum.clone_files import CloneReferences
 
 ID = "id long, name string, country string"
 
@@ -231,7 +231,7 @@ def test_column_mapping_row_ids_and_clustering(lake, tmp_path, shallow):
 @pytest.fixture
 def forgetful(marked, tmp_path, monkeypatch):
     """An old shallow clone whose newest version needs no file of its source, and that keeps none of those it had."""
-    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    monkeypatch.setattr("delvec_service.vacuum.clone_files._BEING_MADE", delvec_service_zero())
     clone = marked.clone(tmp_path / "clone", shallow=True)
     clone.alter.set_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
     clone.overwrite([{"id": 7, "name": "own", "country": "NZ"}])
@@ -314,7 +314,7 @@ def test_a_clone_of_a_clone_that_is_gone_is_known_without_the_database(marked, t
     marked.overwrite([{"id": 1, "name": "only", "country": "NZ"}])
     age(tmp_path / "people")
     monkeypatch.setattr(CloneStore, "of", lambda _self, _location: [])
-    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    monkeypatch.setattr("delvec_service.vacuum.clone_files._BEING_MADE", delvec_service_zero())
     assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 0
     assert ids(last) == [3, 4, 5, 6, 7, 8, 9, 100]
 
@@ -347,7 +347,7 @@ def test_a_clone_that_is_made_again_is_not_forgotten_with_the_one_before(lake, m
     marked.clone(tmp_path / "clone", shallow=True)
     while (tmp_path / "clone").exists():  # the service may be writing there, after the commit
         shutil.rmtree(tmp_path / "clone", ignore_errors=True)
-    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    monkeypatch.setattr("delvec_service.vacuum.clone_files._BEING_MADE", delvec_service_zero())
     forget = CloneReferences._forget
 
     def late(self, record):
@@ -386,7 +386,7 @@ def test_vacuum_of_the_source_forgets_clones_that_are_gone(marked, tmp_path, mon
     shutil.rmtree(tmp_path / "clone")
     age(tmp_path / "people")
     assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 0  # it may be about to be made
-    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    monkeypatch.setattr("delvec_service.vacuum.clone_files._BEING_MADE", delvec_service_zero())
     assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 3
     assert ids(marked) == [1]
     assert not list((tmp_path / "people" / "_delvec" / "clones").iterdir())

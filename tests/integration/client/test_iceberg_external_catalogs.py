@@ -12,7 +12,7 @@ from tests.support.iceberg_tables import delta_rows
 
 import delvec
 from delvec.cli import main
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 
 BOTH = pytest.mark.parametrize("format_version", [2, 3])
 

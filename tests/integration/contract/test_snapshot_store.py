@@ -319,7 +319,7 @@ def test_a_tables_use_is_recorded(replica, people, monkeypatch):
     replica.saved(people)
     with replica.database.read() as session:
         assert session.execute(text("SELECT used_at FROM snapshots")).scalar() == before
-    monkeypatch.setattr("delvec_service.snapshots.snapshot_writer._TOUCH_SECONDS", 0.0)
+    monkeypatch.setattr("delvec_service.snapshots.saved_snapshots._TOUCH_SECONDS", 0.0)
     replica.saved(people)
     with replica.database.read() as session:
         assert session.execute(text("SELECT used_at FROM snapshots")).scalar() > before

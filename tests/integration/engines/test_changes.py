@@ -238,7 +238,7 @@ def test_files_of_which_too_many_rows_changed_are_read_for_each_version(
 
 @pytest.mark.spark
 def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
-    from delvec.spark_datasource.partitions import cut
+    from delvec.spark_datasource.input_partitions import cut
     from delvec_engines.spark.file_slices import read_slices
 
     folder, changes = changed_often

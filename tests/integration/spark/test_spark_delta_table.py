@@ -11,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 import delvec
 from delvec.spark import DeltaTable
-from delvec.spark.columns import to_sql, without_alias
+from delvec.spark.column_texts import to_sql, without_alias
 
 pytestmark = [
     pytest.mark.spark,

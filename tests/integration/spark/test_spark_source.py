@@ -15,7 +15,7 @@ import pytest
 
 import delvec
 from delvec.spark_datasource import source
-from delvec.spark_datasource.partitions import cut
+from delvec.spark_datasource.input_partitions import cut
 from delvec.spark_datasource.source import DelvecSource, _Options
 from delvec_engines.spark.file_slices import read_slices
 from delvec_engines.spark.scan import spark_schema

@@ -14,7 +14,7 @@ from tests.support.in_process_service import running_service
 
 from delvec_kernel import locations
 from delvec_service.store.models import DroppedTableRow
-from delvec_service.vacuum import dropped_tables as deletion
+from delvec_service.vacuum import dropped_folders as deletion
 
 DROPPED = "/v1/dropped-tables"
 WEEK = timedelta(days=7)

@@ -10,7 +10,7 @@ import delvec
 from delvec_errors import StorageError
 from delvec_kernel.locations import canonical
 from delvec_service.iceberg.conversion import IcebergConversion
-from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable

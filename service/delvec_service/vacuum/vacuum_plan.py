@@ -33,11 +33,11 @@ from delvec_maintenance.vacuum.retention import Retention, hidden_names
 from delvec_service.iceberg.needed_files import IcebergFiles
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.snapshots.tombstone_reader import with_tombstones
 from delvec_service.store.commit_coordinator import CLEAN_DATA
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
-from delvec_service.vacuum.clones import CloneReferences
+from delvec_service.vacuum.clone_files import CloneReferences
 from delvec_storage.trees import LISTED, TreeListing, inner_tables, look_up_files
 
 __all__ = ["VacuumPlan", "keep_tombstones", "make_plan", "write_reach"]

@@ -3,7 +3,7 @@
 This is their only copy: if the database is deleted, tokens have to be created again. That does not open a service
 that is reachable from outside, because its settings require a token.
 
-Tested in `tests/integration/service/auth/test_access.py`.
+Tested in `tests/integration/service/auth/test_request_access.py`.
 """
 
 from collections.abc import Sequence

@@ -41,8 +41,8 @@ from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_parquet.parquet_file import read_footer
 from delvec_service.iceberg.delete_files import DeletedRows, write_deletes
-from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of
+from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["DeltaVersion", "FilesNotFound", "SnapshotWriter"]

@@ -23,7 +23,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.dropped_tables import DroppedTable
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import Tables
-from delvec_service.vacuum.clones import CloneReferences
+from delvec_service.vacuum.clone_files import CloneReferences
 from delvec_storage.trees import LISTED, TreeListing, delete_files, remove_empty_directories
 
 __all__ = ["DeletedTable", "delete_dropped"]

@@ -18,7 +18,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.vacuum.references import References
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.snapshots.tombstone_reader import with_tombstones
 from delvec_service.store.clone_records import read_clone_records
 from delvec_service.store.clones import CloneRecord, CloneStore
 from delvec_service.store.objects import ObjectStore

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from delvec_errors import InternalError
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_service.commits.group_commit import GroupCommit
+from delvec_service.commits.commit_queue import GroupCommit
 
 LONG = 30.0
 
