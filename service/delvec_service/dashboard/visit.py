@@ -5,6 +5,7 @@ Tested in `tests/integration/service/dashboard/test_access.py`.
 
 import asyncio
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -30,6 +31,9 @@ _TITLES: Final = {
 }
 
 
+_FIELD: Final = re.compile(r"The request is not valid: \w+ field '([\w.-]+)': ")
+
+
 class Refused(Exception):
     """An answer of the service that a page cannot be built from."""
 
@@ -37,7 +41,9 @@ class Refused(Exception):
         self.status = answer.status_code
         self.title = _TITLES.get(self.status, "This could not be done")
         try:
-            self.message = str(answer.json()["error"]["message"])
+            message = str(answer.json()["error"]["message"])
+            # People fill in forms: "Name: …", not "The request is not valid: body field 'name': …".
+            self.message = _FIELD.sub(lambda field: f"{field[1].replace('-', ' ').capitalize()}: ", message)
         except (ValueError, KeyError, TypeError):
             self.message = "The service gave no answer."
         super().__init__(self.message)
