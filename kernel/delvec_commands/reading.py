@@ -19,7 +19,7 @@ from delvec_commands.vended_credentials import StorageCredentials, storage_crede
 from delvec_contract import operations
 from delvec_contract.access import StorageOperation
 from delvec_contract.plans import PlanRequest
-from delvec_contract.tables import SnapshotResponse, TableResource
+from delvec_contract.tables import DetailResponse, SnapshotResponse, TableResource
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError
@@ -462,7 +462,11 @@ class ReadableTable:
 
     def detail(self) -> dict[str, Any]:
         """Return the result of DESCRIBE DETAIL, under Delta's names."""
-        return self._service.call(operations.GET_DETAIL, table=self.id).detail
+        return self.described().detail
+
+    def described(self) -> DetailResponse:
+        """Return the result of DESCRIBE DETAIL, with the columns of that version as ``table_schema``, in one request."""
+        return self._service.call(operations.GET_DETAIL, table=self.id)
 
     def plan(
         self,

@@ -327,6 +327,7 @@ class DetailResponse(Answer):
     """DESCRIBE DETAIL: Delta's columns, under ``detail`` in Delta's spelling."""
 
     detail: dict[str, Any]
+    table_schema: dict[str, Any] = Field(alias="schema", description="The columns of that version.")
 
 
 class HistoryMember(Delta):

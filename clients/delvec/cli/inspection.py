@@ -83,8 +83,8 @@ def detail(context: typer.Context, table: Table) -> None:
     """
     now = session(context)
     with now.table(table) as source:
-        table_detail = source.detail()
-        schema = source.snapshot().table_schema
+        described = source.described()
+    table_detail, schema = described.detail, described.table_schema
     if now.as_json:
         print_json({**table_detail, "schema": schema})
         return

@@ -239,5 +239,5 @@ async def _conflicts(visit: Visit, name: str, _called: str) -> dict[str, Any]:
 
 
 async def _schema(visit: Visit, name: str, _called: str) -> dict[str, Any]:
-    detail, snapshot = await visit.gather(f"{resource(name)}/detail", f"{resource(name)}/snapshot")
-    return {"detail": detail["detail"], "columns": columns(snapshot["schema"])}
+    described = await visit.get(f"{resource(name)}/detail")
+    return {"detail": described["detail"], "columns": columns(described["schema"])}

@@ -3,7 +3,6 @@
 Tested in `tests/integration/service/dashboard/test_access.py`.
 """
 
-import asyncio
 import functools
 import re
 from collections.abc import Mapping
@@ -101,14 +100,6 @@ class Visit:
             if refused.status == _UNAUTHORIZED:
                 raise
             return None
-
-    async def gather(self, *paths: str) -> list[Any]:
-        """Return the answers for several paths at once.
-
-        Raises:
-            Refused: one of them has none for this visitor.
-        """
-        return await asyncio.gather(*(self.get(path) for path in paths))
 
     async def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **headers: str

@@ -147,7 +147,7 @@ def detail_answer(
 ) -> DetailResponse:
     """Return the details of a table; see :func:`detail`."""
     snapshot = loader.load(table.objects, table.name, version=version, timestamp=timestamp)
-    return DetailResponse(detail=detail(snapshot, table.name))
+    return DetailResponse(detail=detail(snapshot, table.name), table_schema=snapshot.schema.to_json())
 
 
 def snapshot_answer(

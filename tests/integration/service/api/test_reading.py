@@ -206,11 +206,13 @@ def test_history_is_newest_first(filled):
 def test_detail_and_health(filled):
     filled.delete({"a.parquet": [0, 1, 2]})
 
-    detail = filled.client.get(f"{filled.url}/detail").json()["detail"]
+    described = filled.client.get(f"{filled.url}/detail").json()
+    detail = described["detail"]
     health = filled.client.get(f"{filled.url}/health").json()
 
     assert detail["numFiles"] == 2
     assert "deletionVectors" in detail["tableFeatures"]
+    assert [column["name"] for column in described["schema"]["fields"]] == ["id", "name"]
     assert health["num-deleted-rows"] == 3
     assert health["deleted-ratio"] == 0.2
     assert health["version"] == 2
