@@ -73,7 +73,8 @@ def _by(actions: Sequence[str], policies: Mapping[PolicyType, Any]) -> tuple[str
             waits.append(f"{policy.name} is in its quiet hours {quiet} UTC")
     if not names:
         return "alone", "No policy does this: run it by hand, or create one."
-    named = " and ".join(dict.fromkeys(names))
     if waits:
         return "waiting", f"{'; '.join(dict.fromkeys(waits))}."
-    return "planned", f"By policy {named}, when delvec maintain runs next and finds it worth it."
+    holders = list(dict.fromkeys(names))
+    named = f"{'policy' if len(holders) == 1 else 'policies'} {' and '.join(holders)}"
+    return "planned", f"By {named}, when delvec maintain runs next and finds it worth it."

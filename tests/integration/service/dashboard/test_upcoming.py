@@ -33,5 +33,14 @@ def test_what_will_see_to_it(actions, policies, kind):
     assert one["by"][0] == kind
 
 
+def test_one_policy_or_several_see_to_it():
+    nightly, checkpoints = policy(), policy("system.checkpoint") | {"name": "checkpoints"}
+
+    (one,) = upcoming([table("OPTIMIZE")], [nightly, checkpoints])
+    assert one["by"][1].startswith("By policy nightly, when")
+    (one,) = upcoming([table("OPTIMIZE", "CHECKPOINT")], [nightly, checkpoints])
+    assert one["by"][1].startswith("By policies nightly and checkpoints, when")
+
+
 def test_tables_without_needs_are_left_out():
     assert upcoming([table(), {"id": "t", "name": "n", "sample": None}], []) == []
