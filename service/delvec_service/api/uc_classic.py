@@ -26,7 +26,13 @@ from delvec_errors import (
 )
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
-from delvec_service.api.uc_delta import Names, register_external, table_credentials, unity_router
+from delvec_service.api.uc_delta import (
+    Names,
+    register_external,
+    staging_credentials,
+    table_credentials,
+    unity_router,
+)
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
@@ -217,11 +223,9 @@ def vend_path_credentials(
 def vend_temporary_credentials(
     names: Names, service: ServiceState, body: TemporaryCredentialsRequest
 ) -> dict[str, Any]:
-    """Issue short-lived credentials for a table's files; none for local ones."""
-    opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")
+    """Issue short-lived credentials for a table's files, or for those of a staging table; none for local ones."""
     bind_log_context(change=body.operation)
-    service.tables.places.check_table(opened.record, names.access)
-    issued = table_credentials(service, names, opened, body.operation)
+    issued = _issued(names, service, body)
     if not issued:
         return {}
     config = issued[0]["config"]
@@ -233,6 +237,15 @@ def vend_temporary_credentials(
         },
         "expiration_time": issued[0]["expiration-time-ms"],
     }
+
+
+def _issued(names: CatalogNames, service: Service, body: TemporaryCredentialsRequest) -> list[dict[str, Any]]:
+    try:
+        opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")
+    except TableNotFound:
+        return staging_credentials(service, names, body.table_id)
+    service.tables.places.check_table(opened.record, names.access)
+    return table_credentials(service, names, opened, body.operation)
 
 
 def _catalog(names: CatalogNames) -> dict[str, Any]:

@@ -65,6 +65,8 @@ __all__ = [
     "new_name",
     "register_external",
     "routers",
+    "staged_place",
+    "staging_credentials",
     "storage_credentials",
     "table_credentials",
     "unity_router",
@@ -154,10 +156,7 @@ def stage_managed_table(
 ) -> dict[str, Any]:
     """Return a place for a new table, and what its version 0 must have."""
     name = new_name(names, catalog, schema, body.name)
-    location = service.staging.place(name)
-    service.answers.keep(
-        _staged_key(table_id(location)), _whose(names), 200, json.dumps([name, location]).encode()
-    )
+    location = staged_place(service, names, name)
     try:
         issued = storage_credentials(service, names, location, "CREATE")
     except CredentialVendingUnsupported:
@@ -168,8 +167,26 @@ def stage_managed_table(
 @_reading.get("/staging-tables/{staging}/credentials")
 def get_staging_credentials(names: Names, service: ServiceState, staging: _Part) -> dict[str, Any]:
     """Renew the credentials for a place of a new table, for who requested it, until the table is created."""
+    return {"storage-credentials": staging_credentials(service, names, staging)}
+
+
+def staged_place(service: Service, names: CatalogNames, name: str) -> str:
+    """Return a new place for a table of a name, and note who requested it."""
+    location = service.staging.place(name)
+    service.answers.keep(*_staged_key(names, table_id(location)), 200, json.dumps([name, location]).encode())
+    return location
+
+
+def staging_credentials(service: Service, names: CatalogNames, staging: str) -> list[dict[str, Any]]:
+    """Return credentials for a staging table's place.
+
+    Raises:
+        TableNotFound: the caller has requested none with that id.
+        TableAlreadyExists: it is a table by now.
+        CredentialVendingUnsupported: the store cannot issue them.
+    """
     names.access.is_decided = True
-    stored = service.answers.find(_staged_key(staging[:64]), _whose(names))
+    stored = service.answers.find(*_staged_key(names, staging))
     if stored is None:
         raise TableNotFound(
             f"No staging table has the id {staging[:64]}, or it was requested too long ago; request one again."
@@ -181,16 +198,13 @@ def get_staging_credentials(names: Names, service: ServiceState, staging: _Part)
         raise TableAlreadyExists(
             f"Table '{name}' is created; request the credentials of the table.", table=name
         )
-    return {"storage-credentials": storage_credentials(service, names, location, "CREATE")}
+    return storage_credentials(service, names, location, "CREATE")
 
 
-def _staged_key(identifier: str) -> str:
-    """Return the key of a staging table among the stored answers: with a space, which no client's key has."""
-    return f"staging {identifier}"
-
-
-def _whose(names: CatalogNames) -> str:
-    return request_hash("staging", names.access.name)
+def _staged_key(names: CatalogNames, identifier: str) -> tuple[str, str]:
+    """Return the key of the caller's staging table among the stored answers, with a space, which no client's key has; and a hash."""
+    whose = request_hash("staging", names.access.name)
+    return f"staging {identifier[:64]} {whose}", whose
 
 
 @_commits.post(f"{_SCHEMA}/tables")

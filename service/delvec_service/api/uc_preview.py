@@ -17,7 +17,14 @@ from delvec_kernel.locations import canonical, table_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
-from delvec_service.api.uc_delta import CommitRoute, Names, check_report, new_name, unity_router
+from delvec_service.api.uc_delta import (
+    CommitRoute,
+    Names,
+    check_report,
+    new_name,
+    staged_place,
+    unity_router,
+)
 from delvec_service.commits.ratification import StagedFile
 from delvec_service.store.open_table import OpenTable
 
@@ -34,7 +41,8 @@ def stage_catalog_table(
     names: Names, service: ServiceState, body: ClassicStagingTableRequest
 ) -> dict[str, Any]:
     """Return a place for a new table."""
-    location = service.staging.place(new_name(names, body.catalog_name, body.schema_name, body.name))
+    name = new_name(names, body.catalog_name, body.schema_name, body.name)
+    location = staged_place(service, names, name)
     return {
         "id": table_id(location),
         "name": body.name,

@@ -113,6 +113,15 @@ def test_a_table_is_created_by_its_columns(client):
     assert (again.status_code, again.json()["error_code"]) == (409, "AlreadyExistsException")
 
 
+def test_a_staging_table_has_credentials_until_it_is_a_table(client):
+    staging = client.post(f"{BASE}/staging-tables", json=NAME).json()
+    body = {"table_id": staging["id"], "operation": "READ_WRITE"}
+    asked = client.post(f"{BASE}/temporary-table-credentials", json=body)
+    assert (asked.status_code, asked.json()) == (200, {})  # local files need none
+    other = client.post(f"{BASE}/temporary-table-credentials", json={**body, "table_id": str(uuid.uuid4())})
+    assert (other.status_code, other.json()["error_code"]) == (404, "NoSuchTableException")
+
+
 def test_a_version_0_that_the_client_has_written_stays(client):
     people = ManagedTable(client, "made")
     people.write_log(f"{0:020}.json", people.first_actions(people.stage()))
