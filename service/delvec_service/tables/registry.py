@@ -200,7 +200,8 @@ class Tables:
         self._check_credentials(table, record.name, roots)
         return table
 
-    def _check_credentials(self, table: CatalogTable | TableToCreate, name: str, roots: Roots) -> None:
+    def _check_credentials(self, table: CatalogTable | TableToCreate, name: str, roots: Roots) -> bool:
+        """Reject a place that is not in the roots, unless the catalog has credentials for it; return whether it is in them."""
         allowed = roots or (Roots(self._shared) if self._shared else None)
         is_inside = allowed is not None and allowed.allows(table.location)
         if not table.uses_credentials(has_others=is_inside) and not is_inside:
@@ -210,6 +211,7 @@ class Tables:
                 table=name,
                 location=table.location,
             )
+        return is_inside
 
     def catalog_of(self, name: str) -> str | None:
         """Return the other catalog that a name belongs to; None for a name of the service's own."""
@@ -580,8 +582,11 @@ class Tables:
         data = serialize_commit(actions)
         self._check_size(location, len(data))
         try:
-            self._check_credentials(staged, name, roots)
-            self.places.check(location, name)
+            if self._check_credentials(staged, name, roots):
+                self.places.check(location, name)
+            else:  # the catalog's credentials do not reach above the place
+                check_reserved(location)
+                self.places.check_registered(location, UNRESTRICTED, None)
             if not self._objects(location, roots).put_if_absent(commit_path(0), data):
                 raise CatalogUnavailable(
                     f"The catalog of table '{name}' says that it is to be at {location}, where a table is already. Ask the "

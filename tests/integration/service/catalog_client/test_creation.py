@@ -23,6 +23,7 @@ from delvec_errors import (
 )
 
 NAME = "main.sales.new"
+FIELDS = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
@@ -79,6 +80,37 @@ def test_clustering_is_told_to_the_catalog(server, lake):
     lake.create_table(NAME, "id long, `a.b` string", cluster_by=["id", "`a.b`"])
     (body,) = server.created
     assert body["domain-metadata"] == {"delta.clustering": {"clusteringColumns": [["id"], ["a.b"]]}}
+
+
+def test_statements_of_sql_create_and_drop(server, lake):
+    lake.sql(f"CREATE TABLE {NAME} (id LONG, name STRING) PARTITIONED BY (name) COMMENT 'by SQL'")
+    lake.sql(f"INSERT INTO {NAME} VALUES (1, 'a')")
+    assert ids(lake.table(NAME)) == [1]
+    assert server.created[0]["comment"] == "by SQL"
+    lake.sql(f"DROP TABLE {NAME}")
+    assert NAME not in server.tables
+
+
+def test_only_a_maintainer_of_the_name_creates_and_only_an_admin_drops(server, people, tmp_path):
+    admin = {"Authorization": "Bearer root"}
+    catalogs = {"main": {"url": server.url, "token": TOKEN}}
+    lake = str(tmp_path / "lake")
+    body = {"name": NAME, "schema": FIELDS}
+    with running_service(token="root", catalogs=catalogs, roots=[lake], warehouse=lake) as client:
+        tokens = {}
+        for name, namespace in (("theirs", "main.sales"), ("others", "main.hr")):
+            made = client.post("/v1/tokens", json={"name": name}, headers=admin)
+            tokens[name] = {"Authorization": f"Bearer {made.json()['token']}"}
+            grant = {"grantee": name, "role": "maintainer", "namespace": namespace}
+            assert client.post("/v1/grants", json=grant, headers=admin).status_code < 300
+        del server.requests[:]
+        assert client.post("/v1/tables", json=body, headers=tokens["others"]).status_code == 403
+        assert server.requests == []
+        assert client.post("/v1/tables", json=body, headers=tokens["theirs"]).status_code == 201
+        assert client.delete(f"/v1/tables/{NAME}", headers=tokens["theirs"]).status_code == 403
+        assert client.delete(f"/v1/tables/{NAME}", headers=tokens["others"]).status_code == 404
+        assert client.delete(f"/v1/tables/{NAME}", headers=admin).status_code == 204
+    assert NAME not in server.tables
 
 
 def effect_lost(act):
@@ -202,8 +234,7 @@ def test_what_is_no_name_of_a_table_is_refused(lake, name):
 
 def test_a_request_that_is_sent_again_creates_no_second_table(server, tmp_path):
     catalogs = {"main": {"url": server.url, "token": TOKEN}}
-    body = {"name": NAME, "schema": {"type": "struct", "fields": []}}
-    body["schema"]["fields"].append({"name": "id", "type": "long", "nullable": True, "metadata": {}})
+    body = {"name": NAME, "schema": FIELDS}
     lake = tmp_path / "lake"
     with running_service(catalogs=catalogs, roots=[str(lake)], warehouse=str(lake)) as client:
         keys = ["one", "one", "two"]
