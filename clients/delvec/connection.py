@@ -144,7 +144,7 @@ class Connection:
 
         Args:
             name_or_location: the table's location, or a name in the warehouse: ``orders`` is created in its directory
-                ``orders``, ``sales.orders`` in ``sales.db/orders``.
+                ``orders``, ``sales.orders`` in ``sales.db/orders``. By a name of another catalog it is created there.
             schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
             partition_by: columns, in order.
             properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and
@@ -546,10 +546,11 @@ class Connection:
         """Unregister a table. Its files stay, so its location still is a Delta table.
 
         A managed table can be brought back by name (:meth:`undrop_table`) until maintenance deletes its files, after 7
-        days unless the service says otherwise.
+        days unless the service says otherwise. A table of another catalog is dropped there.
 
         Raises:
             TableNotFound: it is not registered.
+            CommitOutcomeUnknown: another catalog does not tell whether it has dropped its table.
         """
         with near_names(self._service):
             self._service.forget(self._registered(name_or_location))

@@ -433,11 +433,13 @@ class Tables:
     def forget(self, name_or_id: str) -> TableRecord:
         """Unregister a table, delete its own policies, and return its record. Its files stay.
 
-        A managed table can be brought back by name, with its policies and grants, until its files are deleted.
+        A managed table can be brought back by name, with its policies and grants, until its files are deleted. One of
+        another catalog is dropped there.
 
         Raises:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
+            CommitOutcomeUnknown: the other catalog does not tell whether it has dropped it.
         """
         record = self.find(name_or_id) if self.catalog_of(name_or_id) else self._registry.get(name_or_id)
         if self.catalog_of(record.name) is not None:

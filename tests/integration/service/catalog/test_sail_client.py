@@ -87,6 +87,26 @@ def test_what_sail_does_and_what_it_refuses(lake, sail):
     assert lake.undrop_table("sales.made").detail()["description"] == "c"
 
 
+def test_columns_are_mapped_and_rows_overwritten(lake, sail):
+    mapped = lake.create_table(
+        "sales.mapped", "id long, name string", managed=True, properties={"delta.columnMapping.mode": "name"}
+    )
+    mapped.append([{"id": 1, "name": "a"}])
+    mapped.alter.rename_column("name", "title")
+
+    read, _, both, _, over = sail(
+        "SELECT * FROM sales.mapped",
+        "INSERT INTO sales.mapped VALUES (2, 'b')",
+        "SELECT * FROM sales.mapped ORDER BY id",
+        "INSERT OVERWRITE sales.mapped SELECT 3, 'c'",
+        "SELECT * FROM sales.mapped",
+    )
+
+    assert read == [{"id": 1, "title": "a"}]
+    assert both == [{"id": 1, "title": "a"}, {"id": 2, "title": "b"}]
+    assert over == mapped.to_arrow().to_pylist() == [{"id": 3, "title": "c"}]
+
+
 @pytest.mark.parametrize(
     "properties", [{"delta.enableChangeDataFeed": "true"}, {"delta.enableRowTracking": "true"}]
 )
