@@ -76,12 +76,13 @@ ATTACK_soak = tests.chaos.soak $(if $(MINUTES),--minutes $(MINUTES))
 ATTACK_dml = tests.interop.dml_campaign --scripts 300
 ATTACK_races = tests.chaos.race_campaign --rounds 300 --spark-rounds 40
 ATTACK_transactions = tests.chaos.transaction_campaign --histories 10000
-ATTACKS := fuzz footers requests vacuum chaos soak dml races transactions
+ATTACK_catalog = tests.interop.catalog_campaign --rounds 300
+ATTACKS := fuzz footers requests vacuum chaos soak dml races transactions catalog
 attack: export DELVEC_FUZZ_CASES := 20000
 attack: export DELVEC_CONFORMANCE_EXAMPLES := 100
 attack: export DELVEC_VACUUM_CASES := 100000
 
-attack: ## Attack with thousands of random cases, about an hour each; ON="fuzz footers requests vacuum chaos soak dml races transactions" chooses
+attack: ## Attack with thousands of random cases, about an hour each; ON="fuzz footers requests vacuum chaos soak dml races transactions catalog" chooses
 	@$(SETUP) --java --jars
 	@$(foreach name,$(or $(ON),$(ATTACKS)),$(RUN) python -m $(ATTACK_$(name)) &&) true
 
