@@ -62,6 +62,7 @@ _MOST_LOOKED_UP: Final = 100
 _MOST_READ_AGAIN: Final = 1 << 30
 """Bytes of files that are read one by one to find the one that DuckDB cannot read."""
 _FATAL: Final = ("INTERNAL Error", "FATAL Error")
+_CORRUPT: Final = "Data Corruption Error"
 """How the texts of errors begin that end a database."""
 _ENDED: Final = "invalidated because of a previous fatal error"
 
@@ -452,9 +453,10 @@ def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> De
 def _unnamed_file(error: Exception, scan: Scan, source: ScanSource, where: str) -> CorruptTable | None:
     """Return the error about a damaged file that DuckDB's error does not name; None if there is none.
 
-    DuckDB gives errors of expressions a class, but its Parquet reader has some without one, and internal ones.
+    DuckDB gives errors of expressions a class, but its Parquet reader has some without one, and internal ones. By text,
+    too: while rows are streamed, Arrow raises an OSError with it.
     """
-    is_of_reader = type(error) is duckdb.Error or str(error).startswith(_FATAL)
+    is_of_reader = type(error) is duckdb.Error or str(error).startswith((*_FATAL, _CORRUPT))
     path = _unreadable_file(source) if is_of_reader else None
     return None if path is None else _damaged(path, str(error).partition("\n")[0], scan, where)
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.damaged_files import end_duckdb
 
 import delvec
-from delvec_engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import DuckDBEngine, statement_runner
 from delvec_errors import CorruptTable, EngineUnavailable
 
 ROWS = pa.table({"id": range(10), "name": ["n"] * 10})
@@ -69,6 +69,18 @@ def test_a_query_names_the_file(lake, tmp_path, columns):
     with pytest.raises(CorruptTable) as raised:
         lake.sql(f"SELECT {columns} FROM delta.`{tmp_path / 'bad'}` WHERE id > 0")
     assert raised.value.details["file"] == path
+
+
+@pytest.mark.parametrize(
+    "raised", [OSError("Data Corruption Error: the metadata"), duckdb.Error("the metadata")]
+)
+def test_an_error_without_a_name_is_of_the_file_that_cannot_be_read(lake, tmp_path, monkeypatch, raised):
+    bad, path = table(lake, tmp_path / "bad", damaged=1)
+    scan, _ = bad.plan()
+    monkeypatch.setattr(statement_runner, "streamed", lambda *_: (_ for _ in ()).throw(raised))
+    with pytest.raises(CorruptTable) as error:
+        list(DuckDBEngine().read_batches(scan, None, None))
+    assert error.value.details["file"] == path
 
 
 class EndedConnection:
