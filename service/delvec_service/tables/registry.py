@@ -83,7 +83,7 @@ class NewTable:
             catalog_id: the id that the table has in its catalog, if it is a managed one.
 
         Raises:
-            InvalidSchema: or a sibling, see :func:`delvec_kernel.alter_table.creation.first_version`.
+            InvalidSchema: or a sibling, see :func:`delvec_kernel.alter_table.first_version.first_version`.
         """
         definition = Definition(
             StructType.from_json(self.schema),
