@@ -12,16 +12,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import pyarrow as pa
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from delvec_commands.service_adapter import Plan, ServiceAdapter
 from delvec_contract import operations
 from delvec_contract.commits import CommitResponse
 from delvec_contract.operations import Operation
-from delvec_contract.tables import TablesResponse
+from delvec_contract.tables import HistoryResponse, TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
 from delvec_service import registration
 from delvec_service.auth.request_access import Access
@@ -194,6 +194,11 @@ def _resolved(service: Service, location: str) -> TablesResponse:
     return TablesResponse(tables=[] if record is None else [registration.resource(record)])
 
 
+def _newest_commits(table: OpenTable, limit: Annotated[int, Field(ge=1, lt=2**31)]) -> HistoryResponse:
+    """Return the newest commits, with the limit that the handler over HTTP takes."""
+    return describe.history_answer(table, limit)
+
+
 _DIRECT: Final[
     Mapping[tuple[str, ...], Callable[[Service, Any, Any, Mapping[str, Any], str | None], Any]]
 ] = {
@@ -227,8 +232,8 @@ _DIRECT: Final[
     ),
     (operations.GET_DETAIL.name,): lambda service, table, *_: describe.detail_answer(service.loader, table),
     (operations.GET_HISTORY.name,): lambda _service, table, *_: describe.history_answer(table),
-    (operations.GET_HISTORY.name, "limit"): lambda _service, table, _body, values, _key: (
-        describe.history_answer(table, values["limit"])
+    (operations.GET_HISTORY.name, "limit"): lambda service, table, _body, values, _key: call_handler(
+        service, _newest_commits, lambda _: table, None, {"table": table.name, **values}, None
     ),
     (operations.GET_HEALTH.name,): lambda service, table, *_: health_answer(
         service.loader, service.health, table, service.overwrite_watch.overwritten(table.location)

@@ -207,6 +207,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.every_case("each is an error of its own")
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_are_the_same(service, table, case):
     ask, (kind, message) = ERRORS[case]
