@@ -141,6 +141,7 @@ SUBJECTS: Final = (
             ),
             *(
                 "tests/unit/kernel/snapshot/test_replay.py",
+                "tests/integration/service/snapshots/test_statistics_backlog.py",
                 "tests/integration/contract/test_snapshot_store.py",
             ),
         ],
@@ -155,7 +156,10 @@ SUBJECTS: Final = (
     ),
     Subject(
         [_KERNEL + "log/expired_log_files.py", _SERVICE + "maintenance/log_cleanup.py"],
-        ["tests/integration/service/maintenance/test_log_cleanup.py"],
+        [
+            "tests/integration/service/maintenance/test_log_cleanup.py",
+            "tests/integration/service/catalog/test_ratification.py",
+        ],
     ),
     Subject(
         [

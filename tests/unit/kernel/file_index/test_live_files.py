@@ -5,6 +5,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,12 @@ from delvec_kernel.file_index import packed_files as path_index
 from delvec_kernel.file_index.column_bounds import known_columns, segment_bounds
 from delvec_kernel.file_index.engine_port import SERIAL
 from delvec_kernel.file_index.file_counts import FileCounts
-from delvec_kernel.file_index.file_rows import add_from_row, batch_from_adds
+from delvec_kernel.file_index.file_rows import (
+    add_from_row,
+    batch_from_adds,
+    num_records_from_stats,
+    records_in,
+)
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, SegmentsLost, load_parts
@@ -280,3 +286,23 @@ def test_bounds_of_segments_are_looked_up_once_per_version():
         bounds = restored.summary_bounds([column])[("id",)]
         assert (bounds.low.to_pylist(), bounds.high.to_pylist()) == ([3], [9])
     assert store.calls == [column.key]
+
+
+@pytest.mark.parametrize("shape", ['{{"numRecords":{}}}', '{{"tightBounds":true,"numRecords":{}}}'])
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ("0", 0),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(2**63), None),
+        ("-1", None),
+        ("1.5", None),
+        ("true", None),
+        ('"7"', None),
+        ("null", None),
+    ],
+)
+def test_the_number_of_records_is_a_long_or_unknown(shape, written, number):
+    stats = shape.format(written)
+    assert num_records_from_stats(pa.array([stats])).to_pylist() == [number]
+    assert records_in(stats) == number
