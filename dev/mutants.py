@@ -178,6 +178,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_commit_queue.py",
                 "tests/integration/service/commits/test_written_vectors.py",
                 "tests/integration/service/commits/test_growing_commits.py",
+                "tests/integration/service/test_dml.py",
             ),
         ],
     ),
