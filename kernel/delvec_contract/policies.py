@@ -146,11 +146,11 @@ def config_of(policy_type: str, config: dict[str, Any]) -> policies.PolicyConfig
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part)[:100] for part in first["loc"]) or "config"
-        known = ", ".join(sorted(_adapter(policy_type).json_schema()["properties"]))
-        unknown = first["type"] == "extra_forbidden"
-        said = f"is not a field of {policy_type}; it has {known}"
-        said = said if unknown else first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"config: {where} {said}") from None
+        problem = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            fields = ", ".join(sorted(_adapter(policy_type).json_schema()["properties"]))
+            problem = f"is not a field of {policy_type}; it has {fields}"
+        raise ValueError(f"config: {where} {problem}") from None
 
 
 class PolicyContent(Envelope):
