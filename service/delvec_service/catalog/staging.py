@@ -21,6 +21,7 @@ from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction import staged_commit
 from delvec_service.commits.ratification import Ratification
+from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable, Tables
 
@@ -99,19 +100,15 @@ class Staging:
                 f"The table at {canonical} is already registered under another name.", location=canonical
             )
         if known is None:
-            first = self._first(canonical, name)
+            table = self.tables.unregistered(canonical, name)
+            first = _first(table)
             if first is None and new is not None:
                 return self.tables.create(canonical, name, new)[0]
-            self._check_first(canonical, name, first)
+            self._check_first(table, first)
         return self.tables.register(canonical, name)[0]
 
-    def _first(self, location: str, name: str) -> bytes | None:
-        try:
-            return self.tables.unregistered(location, name).objects.get(commit_path(0))
-        except FileNotFoundError:
-            return None
-
-    def _check_first(self, location: str, name: str, data: bytes | None) -> None:
+    def _check_first(self, table: OpenTable, data: bytes | None) -> None:
+        name, location = table.name, table.location
         if data is None:
             raise BadRequest(
                 f"There is no version 0 of table '{name}' at {location}; write it, then create the table.",
@@ -125,8 +122,15 @@ class Staging:
                 version=0,
             )
         check_stays_managed(first.protocol, first.metadata, name, location)
-        table = self.tables.unregistered(location, name)
         self.ratification.check_first(table, _nothing(location, first.protocol, first.metadata), first)
+
+
+def _first(table: OpenTable) -> bytes | None:
+    """Return version 0; None if nobody has written it."""
+    try:
+        return table.objects.get(commit_path(0))
+    except FileNotFoundError:
+        return None
 
 
 def _nothing(location: str, protocol: Protocol, metadata: Metadata) -> Snapshot:

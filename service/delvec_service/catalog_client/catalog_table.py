@@ -3,9 +3,7 @@
 Tested in `tests/integration/service/catalog_client/test_managed_log.py`.
 """
 
-import random
 import threading
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -27,7 +25,7 @@ from delvec_kernel.features.table_features import CATALOG_MANAGED
 from delvec_kernel.transaction.staged_commit import is_staged_name
 from delvec_service.catalog_client.catalog_keys import CatalogKeys
 from delvec_service.catalog_client.table_changes import updates_of
-from delvec_service.catalog_client.unity_catalog import CatalogAnswer, RemoteName, UnityCatalog
+from delvec_service.catalog_client.unity_catalog import CatalogAnswer, RemoteName, UnityCatalog, attempts
 from delvec_service.store.commit_coordinator import (
     Outcome,
     Proposal,
@@ -88,9 +86,7 @@ class CatalogTable:
             CatalogUnavailable: it does not answer, or keeps answering about the past.
             TableNotFound: it has another table of that name, or none.
         """
-        for number in range(_ATTEMPTS):
-            if number:
-                time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
+        for _ in attempts(_ATTEMPTS, _PAUSE_SECONDS):
             asked = self._ratified(self._catalog.load(self._name))
             if self._accepted(asked):
                 return asked

@@ -6,8 +6,6 @@ so a request whose answer is lost is sent again, after asking whose the name is.
 Tested in `tests/integration/service/catalog_client/test_creation.py`.
 """
 
-import random
-import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
@@ -27,7 +25,13 @@ from delvec_kernel.actions.actions import Action
 from delvec_kernel.features.managed_tables import managed_properties
 from delvec_service.catalog_client.catalog_keys import CatalogKeys
 from delvec_service.catalog_client.table_changes import creation_of
-from delvec_service.catalog_client.unity_catalog import CatalogAnswer, RemoteName, UnityCatalog, taken
+from delvec_service.catalog_client.unity_catalog import (
+    CatalogAnswer,
+    RemoteName,
+    UnityCatalog,
+    attempts,
+    taken,
+)
 
 __all__ = ["TableToCreate", "drop_table"]
 
@@ -98,9 +102,7 @@ class TableToCreate:
         body = creation_of(actions, self._name.table, self._staged.location)
         is_open = False
         answer = CatalogAnswer(0)
-        for number in range(_ATTEMPTS):
-            if number:
-                time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
+        for _ in attempts(_ATTEMPTS, _PAUSE_SECONDS):
             answer = self._catalog.create(self._name, body)
             if self._is_there():
                 return
@@ -169,9 +171,8 @@ def drop_table(catalog: UnityCatalog, name: RemoteName) -> None:
     """
     identifier = catalog.load(name).metadata.table_uuid
     answer = CatalogAnswer(0)
-    for number in range(_ATTEMPTS):
+    for number in attempts(_ATTEMPTS, _PAUSE_SECONDS):
         if number:
-            time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
             try:
                 if catalog.load(name).metadata.table_uuid != identifier:
                     return

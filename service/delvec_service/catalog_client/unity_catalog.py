@@ -37,7 +37,7 @@ from delvec_service import VERSION
 if TYPE_CHECKING:
     import httpx  # every command starts with this module, and few reach another catalog
 
-__all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog", "taken"]
+__all__ = ["CatalogAnswer", "RemoteName", "UnityCatalog", "attempts", "taken"]
 
 _BASE: Final = "/api/2.1/unity-catalog"
 _DELTA: Final = f"{_BASE}/delta/v1"
@@ -252,9 +252,7 @@ class UnityCatalog:
     def _repeated(self, method: str, path: str, **request: Any) -> CatalogAnswer:
         """Send a request that changes nothing until it is answered for good, or often enough."""
         answer = CatalogAnswer(0)
-        for number in range(_ATTEMPTS):
-            if number:
-                time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
+        for _ in attempts(_ATTEMPTS, _PAUSE_SECONDS):
             answer = self._send(method, path, **request)
             if answer.is_ok or not answer.is_passing:
                 break
@@ -296,6 +294,14 @@ def _root(name: str, url: str) -> "httpx.URL":
             "unencrypted, and anybody on the way could answer."
         )
     return root
+
+
+def attempts(most: int, pause_seconds: float) -> Iterator[int]:
+    """Yield the number of each attempt; before all but the first wait, longer each time and never as long as others do."""
+    for number in range(most):
+        if number:
+            time.sleep(random.uniform(0.5, 1) * pause_seconds * 2**number)  # noqa: S311 - spreads load
+        yield number
 
 
 def taken(catalog: str, table: RemoteName) -> TableAlreadyExists:
