@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from delvec_errors import ServiceUnavailable
 from delvec_service import VERSION
-from delvec_service.api import metrics, probes, problems, reference
+from delvec_service.api import metrics_routes, probes_routes, problems, reference
 from delvec_service.api.all_routes import HANDLERS, ROUTES
 from delvec_service.api.authorizer import Authorizer
 from delvec_service.api.browsers import BrowserGuard
@@ -67,7 +67,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         # Nothing else runs on this loop yet, so blocking is fine.
         service.start()
-        service.observer.keep_fresh(lambda: metrics.gauges(service, lanes))
+        service.observer.keep_fresh(lambda: metrics_routes.gauges(service, lanes))
         warming = threading.Thread(target=_warm, args=(service,), name="delvec-warm-up", daemon=True)
         if settings.roots:  # not when embedded, where the first request can do it
             warming.start()
@@ -93,7 +93,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
     app.state.lanes = lanes
     app.state.has_console = settings.dashboard
     app.state.row_commands = row_commands
-    app.state.readiness = probes.Readiness(service.database)
+    app.state.readiness = probes_routes.Readiness(service.database)
     reference.install(app)
     problems.install(app)
     app.add_middleware(AnswerEncoding)

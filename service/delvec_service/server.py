@@ -23,7 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from delvec_service import logs
 from delvec_service.api.connections import BoundedProtocol
-from delvec_service.api.probes import Readiness
+from delvec_service.api.probes_routes import Readiness
 from delvec_service.app import create_app
 from delvec_service.config import Settings, check_servable
 from delvec_service.startup import hide_pandas

@@ -21,7 +21,7 @@ from tests.fuzz.worker import answer_cases
 from tests.support import iceberg_by_hand
 from tests.support.asgi_transport import EmbeddedTransport
 
-from delvec.cli.files import open_rows
+from delvec.cli.row_output import open_rows
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
 from delvec_engines.data_file import DataFile, open_data_file

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from delvec.cli.command_table import CommandGroup
-from delvec.cli.session import Session
+from delvec.cli.options import Session
 from delvec_errors import DelvecError, InternalError
 from delvec_service.startup import hide_pandas
 

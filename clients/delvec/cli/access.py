@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from delvec.access import AccessControl
+from delvec.cli.options import session
 from delvec.cli.output import print_json, print_table, say
-from delvec.cli.session import session
 from delvec.http.embedded import service_of_database
 from delvec_contract.access import AuditOutcome, Role
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from delvec.alterations import Alterations, Altered
+from delvec.cli.options import Table, session
 from delvec.cli.output import print_json, say
-from delvec.cli.session import Table, session
 
 __all__ = ["app", "report"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from delvec.cli.options import session
 from delvec.cli.output import print_json, print_table, say
-from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable, ServiceUnavailable
 from delvec_errors.texts import counted
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import typer
 from pydantic import ValidationError
 
+from delvec.cli.options import session
 from delvec.cli.output import print_json, print_table, say
-from delvec.cli.session import session
 from delvec_errors import EngineUnavailable
 
 __all__ = ["doctor"]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from delvec.cli.options import session
 from delvec.cli.output import number, print_json, print_pairs, print_table, printable, size_of, span_of
-from delvec.cli.session import session
 from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import metrics_of
 from delvec_maintenance.health.advice import Step, needs, steps

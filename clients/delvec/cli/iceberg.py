@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from delvec.cli.options import Table, session
 from delvec.cli.output import print_json, say
-from delvec.cli.session import Table, session
 from delvec.cli.tables import NewName, Properties, pairs, print_made
 from delvec_errors.texts import counted
 

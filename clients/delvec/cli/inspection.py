@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from delvec.cli.options import Table, session
 from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
-from delvec.cli.session import Table, session
 from delvec_commands.display import type_text
 
 __all__ = ["conflicts", "detail", "events", "history", "tasks"]

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from delvec.cli.options import Table, session
 from delvec.cli.output import number, print_json, print_table, say, size_of, span_of
-from delvec.cli.session import Table, session
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract.commands import Rewrite

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, cast, get_args
 
 import typer
 
+from delvec.cli.options import session
 from delvec.cli.output import number, print_json, print_table, say
-from delvec.cli.session import session
 from delvec.connection import Connection
 from delvec_commands.maintenance import MaintenanceResult
 from delvec_errors import DelvecError

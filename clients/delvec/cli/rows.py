@@ -11,10 +11,10 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from delvec.cli import files
-from delvec.cli.files import Destination, Format, Limit, Out
+from delvec.cli import row_output
+from delvec.cli.options import Table, session
 from delvec.cli.output import number, print_json, print_pairs, rows_of, say
-from delvec.cli.session import Table, session
+from delvec.cli.row_output import Destination, Format, Limit, Out
 from delvec_commands.dml.retry import DEFAULT_RETRIES
 from delvec_commands.dml.touched_files import DryRun
 from delvec_commands.transaction import Metrics
@@ -95,7 +95,7 @@ def append(
     """
     now = session(context)
     with now.table(table, doing="adding rows") as target:
-        rows = files.open_rows(file, target.schema())
+        rows = row_output.open_rows(file, target.schema())
         metrics = target.append(rows, merge_schema=merge_schema, user_metadata=user_metadata)
     report(metrics, now.as_json, f"added {rows_of(metrics.get('numOutputRows'))}")
 
@@ -136,7 +136,7 @@ def overwrite(
     if partition_by is not None:
         partitions = [name.strip() for name in partition_by.split(",") if name.strip()]
     with now.table(table, doing="replacing rows") as target:
-        rows = files.open_rows(file, pa.schema([]) if overwrite_schema else target.schema())
+        rows = row_output.open_rows(file, pa.schema([]) if overwrite_schema else target.schema())
         metrics = target.overwrite(
             rows,
             replace_where=condition,
@@ -295,7 +295,7 @@ def merge(
     """
     now = session(context)
     with now.table(table, doing="merging rows") as target:
-        rows = files.open_rows(file, target.schema())
+        rows = row_output.open_rows(file, target.schema())
         names = [] if "=" in on else [backticked(name.strip()) for name in on.split(",") if name.strip()]
         condition = " AND ".join(f"target.{name} = source.{name}" for name in names) or on
         builder = target.merge(rows, condition, merge_schema=merge_schema)

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from delvec.cli.options import session
 from delvec.cli.output import say
-from delvec.cli.session import session
 from delvec_errors import BadRequest, EngineUnavailable
 
 __all__ = ["serve"]

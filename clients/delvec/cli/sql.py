@@ -8,9 +8,9 @@ import typer
 
 from delvec.alterations import Altered
 from delvec.cli import alter, rows
-from delvec.cli.files import Destination, Format, Limit, Out
+from delvec.cli.options import session
 from delvec.cli.output import working
-from delvec.cli.session import session
+from delvec.cli.row_output import Destination, Format, Limit, Out
 from delvec_commands.transaction import Metrics
 
 __all__ = ["sql"]

@@ -9,8 +9,8 @@ from typing import Annotated, Final, TypeAlias
 import pyarrow as pa
 import typer
 
+from delvec.cli.options import Session, Table, session
 from delvec.cli.output import moment, print_json, print_table, say
-from delvec.cli.session import Session, Table, session
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidSchema

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from delvec.cli.options import Table, session
 from delvec.cli.output import number, print_json, print_table, say
-from delvec.cli.session import Table, session
 from delvec_commands.vacuum import VacuumPlan
 from delvec_errors.texts import counted
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from delvec.cli import files, output
+from delvec.cli import output, row_output
 from delvec_errors import SchemaMismatch
 
 NESTED = pa.table(
@@ -47,12 +47,12 @@ def strict(text):
 
 
 def test_every_type_is_valid_json(capsys):
-    files.print_rows(NESTED.to_reader())
+    row_output.print_rows(NESTED.to_reader())
     assert strict(capsys.readouterr().out) == AS_JSON
 
 
 def test_no_rows_are_an_empty_array(capsys):
-    files.print_rows(NESTED.slice(0, 0).to_reader())
+    row_output.print_rows(NESTED.slice(0, 0).to_reader())
     assert strict(capsys.readouterr().out) == []
 
 
@@ -60,14 +60,14 @@ def test_no_rows_are_an_empty_array(capsys):
 def test_files_hold_the_rows(tmp_path, name):
     path = tmp_path / name
     table = NESTED if not name.endswith("CSV") else NESTED.select(["id", "on"])
-    assert files.writer(path)(table.to_reader(1)) == 2
+    assert row_output.writer(path)(table.to_reader(1)) == 2
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
     if name == "a.json":
         assert strict(path.read_text()) == AS_JSON
     elif name == "a.jsonl":
         assert [strict(line) for line in path.read_text().splitlines()] == AS_JSON
     else:
-        assert pa.table(files.open_rows(path, table.schema)).to_pylist()[1]["id"] is None
+        assert pa.table(row_output.open_rows(path, table.schema)).to_pylist()[1]["id"] is None
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
@@ -91,12 +91,14 @@ def test_json_that_was_written_is_read_again(tmp_path, name):
         {"day": None, "exact": Decimal("0.1"), "tags": None, "items": []},
     ]
     table = pa.Table.from_pylist(rows, schema=schema)
-    files.writer(tmp_path / name)(table.to_reader())
-    assert pa.table(files.open_rows(tmp_path / name, schema)).to_pylist() == rows
+    row_output.writer(tmp_path / name)(table.to_reader())
+    assert pa.table(row_output.open_rows(tmp_path / name, schema)).to_pylist() == rows
     # Numbers without quotation marks have as many digits.
     path = tmp_path / f"more-{name}"
     path.write_text(f'{{"exact": {rows[0]["exact"]}, "tags": {{}}}}')
-    assert pa.table(files.open_rows(path, schema)).to_pylist() == [{"exact": rows[0]["exact"], "tags": []}]
+    assert pa.table(row_output.open_rows(path, schema)).to_pylist() == [
+        {"exact": rows[0]["exact"], "tags": []}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_only_what_is_shown_is_read(limit, ids, read):
             yield pa.record_batch({"id": [number]})
 
     rows = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches())
-    assert files.head(rows, limit).read_all()["id"].to_pylist() == ids
+    assert row_output.head(rows, limit).read_all()["id"].to_pylist() == ids
     assert len(made) == read
 
 
@@ -119,7 +121,7 @@ def test_failed_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("before")
     with pytest.raises(SchemaMismatch, match="cannot write these columns as csv"):
-        files.writer(path)(NESTED.to_reader())
+        row_output.writer(path)(NESTED.to_reader())
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
 

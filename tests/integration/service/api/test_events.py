@@ -10,7 +10,7 @@ import pytest
 from tests.integration.service.conftest import SCHEMA
 from tests.support.served import served
 
-from delvec_service.api import events
+from delvec_service.api import events_routes
 
 ADMIN = "the-configured-token"
 
@@ -139,7 +139,7 @@ def streamed(lines):
 
 @pytest.fixture
 def url(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "STREAM_SECONDS", 30)
+    monkeypatch.setattr(events_routes, "STREAM_SECONDS", 30)
     with served(tmp_path, ADMIN) as url:
         yield url
 
@@ -167,7 +167,7 @@ def test_a_stream_resumes_where_it_was_interrupted(url):
 
 
 def test_a_stream_ends_so_that_permissions_are_checked_again(url, monkeypatch):
-    monkeypatch.setattr(events, "STREAM_SECONDS", 0.5)
+    monkeypatch.setattr(events_routes, "STREAM_SECONDS", 0.5)
     with (
         httpx.Client(base_url=url, headers=bearer(ADMIN), timeout=60) as client,
         client.stream("GET", "/v1/events", headers={"Accept": "text/event-stream"}) as answer,

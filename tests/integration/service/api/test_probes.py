@@ -10,11 +10,11 @@ import pytest
 from tests.support.served import served
 
 from delvec_errors import ServiceUnavailable
-from delvec_service.api import probes
+from delvec_service.api import probes_routes
 
 
 def test_an_error_that_comes_after_the_probe_was_answered_is_not_logged(monkeypatch):
-    monkeypatch.setattr(probes, "_READY_SECONDS", 0.05)
+    monkeypatch.setattr(probes_routes, "_READY_SECONDS", 0.05)
     answers, asked = threading.Event(), threading.Event()
 
     class Database:
@@ -29,7 +29,7 @@ def test_an_error_that_comes_after_the_probe_was_answered_is_not_logged(monkeypa
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: unheard.append(context["message"])
         )
-        readiness = probes.Readiness(Database())
+        readiness = probes_routes.Readiness(Database())
         with pytest.raises(ServiceUnavailable, match="has not answered"):
             await readiness.check()
         assert asked.is_set()

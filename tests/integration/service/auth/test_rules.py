@@ -6,7 +6,7 @@ import pytest
 from tests.integration.service.conftest import SCHEMA
 
 from delvec_kernel import locations
-from delvec_service.api import iceberg_catalog, uc_classic, uc_delta, uc_preview
+from delvec_service.api import iceberg_catalog_routes, uc_classic_routes, uc_delta_routes, uc_preview_routes
 from delvec_service.auth.principals import ROLES
 from delvec_service.auth.rules import RULES, rule_of
 from delvec_service.store.models import DroppedTableRow
@@ -223,7 +223,12 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
 
     catalog = {
         f"{method} {route.path}"
-        for router in (*iceberg_catalog.routers, *uc_delta.routers, *uc_classic.routers, *uc_preview.routers)
+        for router in (
+            *iceberg_catalog_routes.routers,
+            *uc_delta_routes.routers,
+            *uc_classic_routes.routers,
+            *uc_preview_routes.routers,
+        )
         for route in router.routes
         for method in route.methods - {"HEAD"}
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from delvec_maintenance.checks.findings import Finding
-from delvec_service.api import check as checking
+from delvec_service.api import check_routes as checking
 from delvec_service.maintenance import damage_watch
 
 HTML = {"Accept": "text/html"}

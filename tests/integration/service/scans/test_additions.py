@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from delvec_contract.plans import AdditionsResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
-from delvec_service.api import additions
+from delvec_service.api import additions_routes
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
@@ -84,7 +84,7 @@ def test_files_come_in_the_order_of_the_commits_and_in_steps_that_can_be_done_ag
 
 
 def test_a_step_in_json_has_no_more_files_than_memory_is_for(grown, monkeypatch):
-    monkeypatch.setattr(additions, "MAX_JSON_FILES", 3)
+    monkeypatch.setattr(additions_routes, "MAX_JSON_FILES", 3)
     assert read_on(grown, position(0)) == [["a1", "b1", "b2"], ["c1", "c2", "c3"], ["d1"]]
     assert read_on(grown, position(0), max_files=4) == [["a1", "b1", "b2"], ["c1", "c2", "c3"], ["d1"]]
     with pa.ipc.open_stream(ask(grown, start=position(0), headers=ARROW).content) as stream:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec_service.api import changes
+from delvec_service.api import changes_routes
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
@@ -25,8 +25,8 @@ def ask(table, headers=None, **versions):
 
 
 def test_an_answer_has_no_more_files_than_memory_is_for(fed, error, monkeypatch):
-    monkeypatch.setattr(changes, "_MAX_FILES", 4)
-    monkeypatch.setattr(changes, "MAX_JSON_FILES", 1)
+    monkeypatch.setattr(changes_routes, "_MAX_FILES", 4)
+    monkeypatch.setattr(changes_routes, "MAX_JSON_FILES", 1)
 
     refused = error(ask(fed, ARROW, **{"start-version": 1}))
     assert (refused["type"], refused["code"]) == ("ReadLimitExceeded", "READ_LIMIT_EXCEEDED")

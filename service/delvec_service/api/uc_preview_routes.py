@@ -17,7 +17,7 @@ from delvec_kernel.locations import canonical, table_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
-from delvec_service.api.uc_delta import (
+from delvec_service.api.uc_delta_routes import (
     CommitRoute,
     Names,
     check_report,

@@ -33,9 +33,9 @@ from delvec_errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_service.api.commits import CommitRoute
+from delvec_service.api.commits_routes import CommitRoute
 from delvec_service.api.dependencies import Caller, ServiceState
-from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
 from delvec_service.api.resource import resource_router

@@ -17,7 +17,7 @@ from delvec_errors import (
     UnsupportedTable,
 )
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import (
+from delvec_service.api.plan_routes import (
     ARROW_STREAM,
     MAX_JSON_FILES,
     arrow_response,

@@ -26,7 +26,7 @@ from delvec_errors import (
 )
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
-from delvec_service.api.uc_delta import (
+from delvec_service.api.uc_delta_routes import (
     Names,
     register_external,
     staging_credentials,

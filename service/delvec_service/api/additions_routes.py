@@ -12,7 +12,7 @@ from delvec_errors import (
     StreamSchemaChanged,
 )
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import (
+from delvec_service.api.plan_routes import (
     ARROW_STREAM,
     MAX_JSON_FILES,
     arrow_response,

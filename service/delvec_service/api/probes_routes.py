@@ -15,7 +15,7 @@ from delvec_contract.maintenance import ConfigResponse
 from delvec_errors import ServiceUnavailable
 from delvec_service import VERSION
 from delvec_service.api.dependencies import Caller, ServiceState
-from delvec_service.api.plan import ARROW_STREAM
+from delvec_service.api.plan_routes import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import operation_id, resource_router
 from delvec_service.store.database import Database

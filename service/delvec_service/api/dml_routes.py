@@ -23,7 +23,7 @@ from delvec_errors import (
     UnsupportedWriterFeature,
 )
 from delvec_service.api.dependencies import CommandRunner, Table
-from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router

@@ -3,7 +3,7 @@
 from delvec_contract.maintenance import RepackRequest, RepackResponse
 from delvec_errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import resource_router

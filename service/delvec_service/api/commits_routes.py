@@ -29,7 +29,7 @@ from delvec_errors import (
 )
 from delvec_kernel.log.log_segment import commit_path
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.resource import resource_router
