@@ -77,6 +77,7 @@ class Operation(Generic[Answer_co]):
         path: below the service's URL, with the names of its parameters in braces.
         answer: the class of the answer's body; NoneType for none.
         is_harmless: whether repeating it does no harm, so that the service need not remember its answer.
+        takes_long: whether the service may work on it for `DELVEC_MAINTENANCE_SECONDS`.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Operation(Generic[Answer_co]):
     path: str
     answer: type[Answer_co]
     is_harmless: bool = False
+    takes_long: bool = False
 
     def filled(self, path: Mapping[str, str]) -> str:
         """Return the path with its parameters, URL-encoded."""
@@ -130,13 +132,19 @@ FORGET_TABLE: Final = _of_table("forget_table", "DELETE", "", NoneType)
 LIST_DROPPED: Final = Operation("list_dropped_tables", "GET", "/v1/dropped-tables", DroppedTablesResponse)
 UNDROP_TABLE: Final = Operation("undrop_table", "POST", "/v1/dropped-tables/{dropped}/undrop", TableResource)
 DELETE_DROPPED: Final = Operation(
-    "delete_dropped_table", "POST", "/v1/dropped-tables/{dropped}/delete", DeletedTableResponse
+    "delete_dropped_table",
+    "POST",
+    "/v1/dropped-tables/{dropped}/delete",
+    DeletedTableResponse,
+    takes_long=True,
 )
 RENAME_TABLE: Final = _of_table("rename_table", "POST", "/rename", TableResource)
 ALTER_TABLE: Final = _of_table("alter_table", "POST", "/alter", AlterResponse)
-CLONE_TABLE: Final = _of_table("clone_table", "POST", "/clone", CloneResponse)
-CONVERT_TO_DELTA: Final = Operation("convert_to_delta", "POST", "/v1/convert", ConvertResponse)
-RESTORE_TABLE: Final = _of_table("restore_table", "POST", "/restore", RestoreResponse)
+CLONE_TABLE: Final = _of_table("clone_table", "POST", "/clone", CloneResponse, takes_long=True)
+CONVERT_TO_DELTA: Final = Operation(
+    "convert_to_delta", "POST", "/v1/convert", ConvertResponse, takes_long=True
+)
+RESTORE_TABLE: Final = _of_table("restore_table", "POST", "/restore", RestoreResponse, takes_long=True)
 
 GET_SNAPSHOT: Final = _of_table("get_snapshot", "GET", "/snapshot", SnapshotResponse)
 GET_HISTORY: Final = _of_table("get_history", "GET", "/history", HistoryResponse)
@@ -147,18 +155,26 @@ GET_HEALTH: Final = _of_table("get_health", "GET", "/health", HealthResponse)
 LIST_HEALTH_SAMPLES: Final = _of_table("list_health_samples", "GET", "/health/samples", HealthSamplesResponse)
 LIST_HEALTH: Final = Operation("list_health", "GET", "/v1/health", HealthListResponse)
 LIST_EVENTS: Final = Operation("list_events", "GET", "/v1/events", EventsResponse)
-CHECK_TABLE: Final = _of_table("check_table", "GET", "/check", CheckResponse)
-REPAIR_TABLE: Final = _of_table("repair_table", "POST", "/repair", RepairResponse)
-CHECKPOINT: Final = _of_table("write_checkpoint", "POST", "/checkpoint", CheckpointResponse)
-GENERATE: Final = _of_table("generate_manifests", "POST", "/generate", GenerateResponse)
-CONVERT_TO_ICEBERG: Final = _of_table("convert_to_iceberg", "POST", "/iceberg", IcebergResponse)
-COMPACT_DELETION_VECTORS: Final = _of_table(
-    "compact_deletion_vectors", "POST", "/deletion-vectors/compact", RepackResponse
+CHECK_TABLE: Final = _of_table("check_table", "GET", "/check", CheckResponse, takes_long=True)
+REPAIR_TABLE: Final = _of_table("repair_table", "POST", "/repair", RepairResponse, takes_long=True)
+CHECKPOINT: Final = _of_table("write_checkpoint", "POST", "/checkpoint", CheckpointResponse, takes_long=True)
+GENERATE: Final = _of_table("generate_manifests", "POST", "/generate", GenerateResponse, takes_long=True)
+CONVERT_TO_ICEBERG: Final = _of_table(
+    "convert_to_iceberg", "POST", "/iceberg", IcebergResponse, takes_long=True
 )
-VACUUM: Final = _of_table("vacuum_table", "POST", "/vacuum", VacuumResponse)
-LIST_QUARANTINES: Final = _of_table("list_quarantines", "GET", "/quarantines", QuarantinesResponse)
-UNDO_VACUUM: Final = _of_table("undo_vacuum", "POST", "/quarantines/{quarantine}/undo", UndoResponse)
-PURGE_VACUUMED: Final = _of_table("purge_vacuumed", "POST", "/quarantines/{quarantine}/purge", PurgeResponse)
+COMPACT_DELETION_VECTORS: Final = _of_table(
+    "compact_deletion_vectors", "POST", "/deletion-vectors/compact", RepackResponse, takes_long=True
+)
+VACUUM: Final = _of_table("vacuum_table", "POST", "/vacuum", VacuumResponse, takes_long=True)
+LIST_QUARANTINES: Final = _of_table(
+    "list_quarantines", "GET", "/quarantines", QuarantinesResponse, takes_long=True
+)
+UNDO_VACUUM: Final = _of_table(
+    "undo_vacuum", "POST", "/quarantines/{quarantine}/undo", UndoResponse, takes_long=True
+)
+PURGE_VACUUMED: Final = _of_table(
+    "purge_vacuumed", "POST", "/quarantines/{quarantine}/purge", PurgeResponse, takes_long=True
+)
 
 LIST_POLICIES: Final = Operation("list_policies", "GET", "/v1/policies", PoliciesResponse)
 SET_POLICY: Final = Operation("set_policy", "POST", "/v1/policies", Policy)

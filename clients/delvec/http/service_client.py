@@ -5,6 +5,7 @@ raised, an unreachable service becomes ServiceUnavailable, and a commit whose re
 CommitOutcomeUnknown.
 """
 
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,8 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version as distribution_version
 from types import NoneType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
+from urllib.request import getproxies
 
 import httpx
 import pyarrow as pa
@@ -32,7 +34,12 @@ __all__ = ["ServiceClient"]
 
 _Answer = TypeVar("_Answer")
 
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_CONNECT_SECONDS: Final = 5.0
+_LONG_SECONDS: Final = 3700.0
+"""More than the service's own limit for maintenance, which answers with the reason."""
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Balancers and gateways forget a connection that is silent for some minutes, and then no answer arrives."""
+_NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 class ServiceClient(ServiceAdapter):
@@ -41,7 +48,8 @@ class ServiceClient(ServiceAdapter):
     Args:
         base_url: the service's root, for example ``http://host:8710``.
         token: sent as a bearer token.
-        timeout: seconds to wait for the response to start or continue; None for no limit.
+        timeout: seconds to wait for the response to start or continue, an hour at least for what takes long; None for
+            no limit.
         transport: replaces the network.
         sleep: replaces the wait between attempts.
         roots: locations that tables and files of plans must be under; if empty, any location is allowed.
@@ -82,8 +90,11 @@ class ServiceClient(ServiceAdapter):
         self._http = httpx.Client(
             base_url=url,
             headers=headers,
-            timeout=httpx.Timeout(timeout, connect=5.0),
-            transport=transport,
+            timeout=httpx.Timeout(timeout, connect=_CONNECT_SECONDS),
+            transport=transport or _kept_alive(),
+        )
+        self._patience = httpx.Timeout(
+            None if timeout is None else max(timeout, _LONG_SECONDS), connect=_CONNECT_SECONDS
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -167,6 +178,8 @@ class ServiceClient(ServiceAdapter):
                 params=parameters,
                 content=content,
                 headers=headers,
+                # Sent again, it would only wait for its first copy, in another of the service's places for maintenance.
+                timeout=self._patience if operation.takes_long else httpx.USE_CLIENT_DEFAULT,
             )
             response = self._http.send(request, stream=True)
             try:
@@ -189,6 +202,17 @@ class ServiceClient(ServiceAdapter):
             "did not answer in time" if isinstance(error, httpx.TimeoutException) else "closed the connection"
         )
         return answer_lost(f"the service at {self.url} {what}: {error}", request_id=request_id)
+
+
+def _kept_alive() -> httpx.HTTPTransport | None:
+    """Return a transport that notices a dead service while it waits; None if a proxy's settings need httpx's own."""
+    if getproxies():
+        return None
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every platform
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return httpx.HTTPTransport(socket_options=options)
 
 
 def _parsed(model: type[_Answer], content: Any) -> _Answer:

@@ -17,6 +17,7 @@ def test_an_operation_is_a_route_of_its_name(name):
     route = routes[operation.name]
     assert (route.path, route.methods) == (operation.path, {operation.method})
     assert operation.name in HANDLERS
+    assert operation.takes_long == (route.kind == "maintenance")
     body = route.response_field
     if operation.method != "DELETE" or operation.answer is not type(None):
         assert body.field_info.annotation is operation.answer

@@ -1,7 +1,12 @@
+import contextlib
 import email.utils
 import itertools
+import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import httpx
 import pyarrow as pa
@@ -358,6 +363,58 @@ def test_nobody_listens_on_the_port():
     with pytest.raises(ServiceUnavailable, match=f"127.0.0.1:{port} cannot be reached"):
         client.call(operations.LIST_TABLES)
     client.close()
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A service that needs longer than a client usually waits."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_GET(self):
+        self.paths.append(self.path)
+        time.sleep(0.6)
+        body = json.dumps(NO_TABLES if self.path == "/v1/tables" else {"findings": "none"}).encode()
+        with contextlib.suppress(OSError):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def slow_server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server, ThreadPoolExecutor() as threads:
+        threads.submit(server.serve_forever)
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_client_waits_for_maintenance_and_not_for_other_requests():
+    with slow_server() as url:
+        client = ServiceClient(url, timeout=0.2, sleep=lambda _: None)
+        with pytest.raises(InternalError, match="not a valid CheckResponse"):  # its answer has arrived
+            client.call(operations.CHECK_TABLE, table="people")
+        assert Slow.paths == ["/v1/tables/people/check"]
+        with pytest.raises(ServiceUnavailable, match="did not answer in time"):
+            client.call(operations.LIST_TABLES)
+        client.close()
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_KEEPIDLE"), reason="the platform has one setting for all connections"
+)
+def test_a_dead_service_is_noticed_while_the_client_waits(monkeypatch):
+    monkeypatch.setattr("delvec.http.service_client.getproxies", dict)
+    with slow_server() as url:
+        client = ServiceClient(url)
+        with client._http.stream("GET", "/v1/tables") as response:
+            connection = response.extensions["network_stream"].get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        client.close()
 
 
 def test_closed_connection_says_so():
