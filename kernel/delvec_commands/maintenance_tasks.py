@@ -12,6 +12,7 @@ from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_errors import InvalidTableChange
 from delvec_errors.texts import counted
+from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.policies import (
     CheckpointConfig,
     CompactionConfig,
@@ -87,7 +88,8 @@ class _Rewrite:
         size = _planned(self._dry_run(table, config, max_bytes=None)).cost_bytes
         if not size:
             return None
-        return f"max_bytes_per_run ({config.max_bytes_per_run:,}) is too small for any of the {size:,} bytes to rewrite"
+        budget = byte_size_text(config.max_bytes_per_run)
+        return f"max_bytes_per_run ({budget}) is too small for any of the {byte_size_text(size)} to rewrite"
 
     def _dry_run(self, table: MaintainedTable, config: Any, **changed: Any) -> Any:
         return table.optimize.run(replace(self._options(config), dry_run=True, **changed))
@@ -103,10 +105,11 @@ class _Purge(_Rewrite):
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or f"no files {share}")
         is_due = max(0, prediction.gain_bytes or 0) >= config.min_gain_bytes
-        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} {share}: would free {prediction.gain_bytes:,} bytes"
-        return _decision(
-            prediction, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
-        )
+        freed = byte_size_text(prediction.gain_bytes or 0)
+        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} {share}: would free {freed}"
+        if not is_due:
+            reason += f", at least {byte_size_text(config.min_gain_bytes)} required"
+        return _decision(prediction, reason, is_due)
 
     @staticmethod
     def _options(config: DvPurgeConfig) -> OptimizeOptions:
@@ -127,10 +130,11 @@ class _Compaction(_Rewrite):
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = prediction.gain_files or 0, prediction.gain_bytes or 0
-        reason = f"{_become(planned['numRemovedFiles'] or 0, 'file')} {planned.num_new_files}, {gained:,} bytes are freed"
+        become = _become(planned["numRemovedFiles"] or 0, "file")
+        reason = f"{become} {planned.num_new_files:,}, which frees {byte_size_text(gained)}"
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
-            reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
+            reason += f"; {_required(config)}"
         return _decision(prediction, reason, is_due)
 
     @staticmethod
@@ -154,11 +158,14 @@ class _DvCompaction:
             return Decision(False, error.message)
         before, after = compaction_result["num-vector-files"], compaction_result["new-vector-files"]
         gained = compaction_result["gain-bytes"]
-        reason = f"{_become(before, 'deletion vector file')} {after:,}, {gained:,} unneeded bytes are freed"
+        reason = f"{_become(before, 'deletion vector file')} {after:,}, which frees {byte_size_text(gained)}"
         is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
-            wanted = f"{config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
-            reason = f"{reason}; {wanted}" if before else "no deletion vector files need to be compacted"
+            reason = (
+                f"{reason}; {_required(config)}"
+                if before
+                else "no deletion vector files need to be compacted"
+            )
         return Decision(is_due, reason, gained, before - after, compaction_result["size-in-bytes"])
 
     def perform(self, table: MaintainedTable, config: DvCompactionConfig) -> Outcome:
@@ -194,9 +201,9 @@ class _Vacuum:
         vacuum_result = self._run(table, config, dry_run=True)
         files, size = vacuum_result["num-files"], vacuum_result["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
-        reason = f"{counted(files, 'unneeded file')}, {size:,} bytes"
+        reason = f"{counted(files, 'unneeded file')}, {byte_size_text(size)}"
         if files and not is_due:
-            reason += f"; at least {config.min_gain_bytes:,} required"
+            reason += f"; at least {byte_size_text(config.min_gain_bytes)} required"
         return Decision(is_due, reason, size, files, 0)
 
     def perform(self, table: MaintainedTable, config: VacuumConfig) -> Outcome:
@@ -212,6 +219,10 @@ class _Vacuum:
 
 def _become(number: int, noun: str) -> str:
     return f"{counted(number, noun)} {'becomes' if number == 1 else 'become'}"
+
+
+def _required(config: CompactionConfig | DvCompactionConfig) -> str:
+    return f"{config.min_files_saved:,} fewer files or {byte_size_text(config.min_gain_bytes)} required"
 
 
 def _planned(planned: PlannedCompaction) -> Decision:

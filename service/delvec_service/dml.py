@@ -22,7 +22,7 @@ from delvec_contract.tables import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_errors.texts import counted
 from delvec_kernel.features.table_features import deletes_by_vector
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import byte_size_text, is_true
 from delvec_service.commits import commit_answers
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.idempotency import request_hash
@@ -127,8 +127,8 @@ class RowCommands:
         def check(size: int) -> None:
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
-                    f"This OPTIMIZE of table '{table.name}' would rewrite {size} bytes, but the service reads at "
-                    f"most {self._limits.read_bytes} (DELVEC_DML_MAX_BYTES). Select partitions with a predicate, limit "
+                    f"This OPTIMIZE of table '{table.name}' would rewrite {byte_size_text(size)}, but the service reads at "
+                    f"most {byte_size_text(self._limits.read_bytes)} (DELVEC_DML_MAX_BYTES). Select partitions with a predicate, limit "
                     "it with max-bytes, or run it on your own engine: delvec.connect(url).table(name).optimize().",
                     table=table.name,
                     bytes=size,
@@ -417,8 +417,8 @@ class _CommandService(InProcessService):
         size = pc.sum(read["size"]).as_py() or 0
         if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
-                f"This {self._operation} of table '{self._of_command.name}' would read {counted(len(read), 'file')} with {size} "
-                f"bytes, but the service reads at most {self._read_bytes} (DELVEC_DML_MAX_BYTES). Narrow the "
+                f"This {self._operation} of table '{self._of_command.name}' would read {counted(len(read), 'file')} with "
+                f"{byte_size_text(size)}, but the service reads at most {byte_size_text(self._read_bytes)} (DELVEC_DML_MAX_BYTES). Narrow the "
                 "predicate, or run the command on your own engine: delvec.connect(url).table(name), with "
                 "engine=spark for large tables.",
                 table=self._of_command.name,

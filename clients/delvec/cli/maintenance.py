@@ -94,7 +94,7 @@ def check(
             )
         for orphan in check_result["orphans"]:
             print(
-                f"orphan: {orphan['path']} ({orphan['size-in-bytes']} bytes, transaction {orphan['state']})"
+                f"orphan: {orphan['path']} ({size_of(orphan['size-in-bytes'])}, transaction {orphan['state']})"
             )
         looked = {
             "num-commits": "commit",

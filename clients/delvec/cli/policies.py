@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, cast, get_args
 import typer
 
 from delvec.cli.options import session
-from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.output import print_json, print_table, say, size_of
 from delvec.connection import Connection
 from delvec_commands.maintenance import MaintenanceResult
 from delvec_errors import DelvecError
@@ -208,8 +208,8 @@ def _report(maintenance_results: Sequence[MaintenanceResult], *, as_json: bool, 
                 one.table,
                 one.policy,
                 one.state,
-                number(one.predicted_gain_bytes),
-                number(one.measured_gain_bytes),
+                size_of(one.predicted_gain_bytes),
+                size_of(one.measured_gain_bytes),
                 one.reason,
             )
             for one in maintenance_results
@@ -238,8 +238,8 @@ def _history(lake: Connection, tables: Sequence[str] | None, limit: int, *, as_j
                 run["table"],
                 run["policy"],
                 run["state"],
-                number(run["predicted-gain-bytes"]),
-                number(run["measured-gain-bytes"]),
+                size_of(run["predicted-gain-bytes"]),
+                size_of(run["measured-gain-bytes"]),
                 run["error"] or run["reason"],
             )
             for run in runs

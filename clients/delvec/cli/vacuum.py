@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from delvec.cli.options import Table, session
-from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.output import number, print_json, print_table, say, size_of
 from delvec_commands.vacuum import VacuumPlan
 from delvec_errors.texts import counted
 
@@ -120,7 +120,7 @@ def vacuum(
         else ""
     )
     say(
-        f"{counted(vacuum_result['num-files'], 'file')} ({counted(vacuum_result['size-in-bytes'], 'byte')}){also} {verb}"
+        f"{counted(vacuum_result['num-files'], 'file')} ({size_of(vacuum_result['size-in-bytes'])}){also} {verb}"
     )
     if vacuum_result.get("quarantine"):
         say(f"to undo: delvec quarantine undo {table} {vacuum_result['quarantine']}")
@@ -139,12 +139,16 @@ def list_quarantines(context: typer.Context, table: Table) -> None:
         print_json(quarantines)
         return
     rows = [
-        [one["id"], str(one["version"]), number(one["num-files"]), number(one["size-in-bytes"]), one["state"]]
+        [
+            one["id"],
+            str(one["version"]),
+            number(one["num-files"]),
+            size_of(one["size-in-bytes"]),
+            one["state"],
+        ]
         for one in quarantines
     ]
-    print_table(
-        ["quarantine", "version", "files", "bytes", "state"], rows, right=["version", "files", "bytes"]
-    )
+    print_table(["quarantine", "version", "files", "size", "state"], rows, right=["version", "files", "size"])
 
 
 @app.command("undo")
@@ -160,7 +164,7 @@ def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
         print_json(undo_result)
     else:
         say(
-            f"moved {counted(undo_result['num-files'], 'file')} ({counted(undo_result['size-in-bytes'], 'byte')}) back"
+            f"moved {counted(undo_result['num-files'], 'file')} ({size_of(undo_result['size-in-bytes'])}) back"
         )
         for path in undo_result["kept"]:
             print(f"kept in quarantine, since another file has its path: {path}")
@@ -191,6 +195,4 @@ def purge(
         print_json(purge_result)
         return
     files, size = (sum(one[name] for one in purge_result) for name in ("num-files", "size-in-bytes"))
-    say(
-        f"purged {counted(len(purge_result), 'quarantine')} with {counted(files, 'file')} ({counted(size, 'byte')})"
-    )
+    say(f"purged {counted(len(purge_result), 'quarantine')} with {counted(files, 'file')} ({size_of(size)})")

@@ -31,6 +31,7 @@ from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
+from delvec_kernel.table_properties import byte_size_text
 from delvec_kernel.transaction.transaction_changes import RowMapFile
 from delvec_maintenance import auto_compaction
 from delvec_maintenance.compaction import (
@@ -117,7 +118,7 @@ class PlannedCompaction(Metrics):
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
         lines = [f"dry run, nothing committed: {counts or 'no files would be rewritten'}"]
         for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
-            lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
+            lines.append(f"  {reason}: {byte_size_text(size)} to read, about {byte_size_text(live)} to write")
             some = ", ".join(paths[:_PATHS_SHOWN])
             lines.append(
                 f"    {counted(len(paths), 'file')}: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}"

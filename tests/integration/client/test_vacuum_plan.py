@@ -120,7 +120,7 @@ def test_from_the_shell(people, left_over, tmp_path, run):
     moved = json.loads(run("vacuum", folder, "--apply", plan, "--quarantine", "--json").out)
     assert moved["num-files"] == 2
     assert moved["quarantine"] in run("quarantine", "list", folder).out
-    assert "moved 2 files (18 bytes) back" in run("quarantine", "undo", folder, moved["quarantine"]).err
+    assert "moved 2 files (18 B) back" in run("quarantine", "undo", folder, moved["quarantine"]).err
     assert "undo" in run("vacuum", folder, "--quarantine").err
     assert "2 quarantines with 2 files" in run("quarantine", "purge", folder, "--older-than", "0").err
     run("vacuum", folder, "--apply", plan, "--retain", "1", code=2)

@@ -56,14 +56,14 @@ def test_from_the_shell(people, left_over, tmp_path, run):
     folder = tmp_path / "people"
     dry = run("vacuum", folder, "--dry-run")
     assert dry.out.splitlines() == ["old.parquet"]
-    assert "1 file (9 bytes) would be deleted" in dry.err
+    assert "1 file (9 B) would be deleted" in dry.err
     assert json.loads(run("vacuum", folder, "--dry-run", "--json").out)["num-files"] == 1
-    assert "1 file (9 bytes) deleted" in run("vacuum", folder, "--keep-version", "0").err
+    assert "1 file (9 B) deleted" in run("vacuum", folder, "--keep-version", "0").err
     assert not left_over.exists()
 
 
 def test_lite_from_the_shell(people, left_over, tmp_path, run):
-    assert "0 files (0 bytes) deleted" in run("vacuum", tmp_path / "people", "--lite").err
+    assert "0 files (0 B) deleted" in run("vacuum", tmp_path / "people", "--lite").err
     assert left_over.exists()
 
 
