@@ -154,7 +154,7 @@ class DeadlineExceeded(DelvecError):
 
 
 class EngineUnavailable(DelvecError):
-    """The engine asked for is not installed or cannot start (for example, no Java for Spark)."""
+    """The engine asked for is not installed, or does not work here (for example, Spark's workers run another Python)."""
 
     type, code, status = "EngineUnavailable", "ENGINE_UNAVAILABLE", 501
 
