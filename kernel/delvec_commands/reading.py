@@ -26,6 +26,7 @@ from delvec_errors import BadRequest, DelvecError
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType
+from delvec_kernel.table_properties import byte_size_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,7 +81,7 @@ class ReadableTable:
                 "columns": columns_of(StructType.from_json(now.table_schema)),
                 "partitioned by": ", ".join(now.partition_columns) or None,
                 "files": f"{now.num_files:,}",
-                "bytes": f"{now.size_in_bytes:,}",
+                "size": byte_size_text(now.size_in_bytes),
                 "deleted rows": f"{now.num_deleted_rows:,} in {now.num_deletion_vectors:,} deletion vectors",
             }
         return pairs(
