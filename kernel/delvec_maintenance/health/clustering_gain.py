@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import ColumnPath, path_text
+from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.compaction import Bin, cube_numbers
-from delvec_maintenance.health.health_findings import WORTHWHILE_FILES, FileTable, Finding, size_text
+from delvec_maintenance.health.health_findings import WORTHWHILE_FILES, FileTable, Finding
 from delvec_maintenance.health.overlap import Depths
 from delvec_maintenance.zcubes import ZCubeRules, choose, files_to_come
 
@@ -69,7 +70,7 @@ def _finding(
         f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {counted(len(table), 'file')} on "
         "average, because their ranges overlap.",
         f"A lookup would open about {max(1.0, now - saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
-        f"{counted(files, 'file')} and rewrites {size_text(cost)}.",
+        f"{counted(files, 'file')} and rewrites {byte_size_text(cost)}.",
         gain_bytes=None,
         gain_files=round(saved),
         cost_bytes=cost,

@@ -18,6 +18,7 @@ from delvec_errors import CorruptDeletionVector
 from delvec_errors.texts import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.checks.findings import Finding as Problem
 from delvec_maintenance.compaction import (
     DEFAULT_TARGET_SIZE,
@@ -47,7 +48,6 @@ __all__ = [
     "deleted_rows",
     "removed_files",
     "score_band",
-    "size_text",
     "small_files",
     "vector_files",
 ]
@@ -65,8 +65,6 @@ DAMAGE_POINTS: Final = 100.0
 VECTOR_FILES_POINTS: Final = 20.0
 WORTHWHILE_FILES: Final = 10
 _DEFAULT_INTERVAL: Final = 10
-_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_STEP: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -182,9 +180,9 @@ def small_files(table: FileTable) -> Finding | None:
         "OPTIMIZE",
         float(points.sum()),
         f"{small} of {counted(len(table), 'file')} {'is' if small == 1 else 'are'} small (the target file size is "
-        f"{size_text(table.target_size)}).",
+        f"{byte_size_text(table.target_size)}).",
         f"About {counted(left, 'file')} instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
-        f"rewrites {size_text(cost)}.",
+        f"rewrites {byte_size_text(cost)}.",
         gain_bytes=gain,
         gain_files=saved,
         cost_bytes=cost,
@@ -211,8 +209,8 @@ def deleted_rows(table: FileTable) -> Finding | None:
         "PURGE",
         float(points.sum()),
         f"In {counted(len(files_with_ratio), 'file')}, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
-        f"Rewriting {size_text(cost)} saves each full scan {counted(pc.sum(rows).as_py(), 'row')} (about "
-        f"{size_text(gain)}).",
+        f"Rewriting {byte_size_text(cost)} saves each full scan {counted(pc.sum(rows).as_py(), 'row')} (about "
+        f"{byte_size_text(gain)}).",
         gain_bytes=gain,
         gain_files=len(chosen) - int(new_files(packing, rules).sum()),
         cost_bytes=cost,
@@ -247,10 +245,10 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
         points,
         f"{counted(len(repacking.files), 'deletion vector')} {'is' if len(repacking.files) == 1 else 'are'} spread over "
         f"{counted(repacking.num_vector_files, 'file')}; "
-        f"{size_text(repacking.size)} of these are in use, about {size_text(freed)} are not.",
+        f"{byte_size_text(repacking.size)} of these are in use, about {byte_size_text(freed)} are not.",
         f"A scan would open {repacking.new_vector_files} of these files instead of {repacking.num_vector_files}. "
-        f"Compaction rewrites {size_text(repacking.size)} and no data files; VACUUM then frees about "
-        f"{size_text(freed)}.",
+        f"Compaction rewrites {byte_size_text(repacking.size)} and no data files; VACUUM then frees about "
+        f"{byte_size_text(freed)}.",
         gain_bytes=freed,
         gain_files=max(0, saved),
         cost_bytes=repacking.size,
@@ -342,7 +340,7 @@ def removed_files(removed: RemovedFiles) -> Finding | None:
         "VACUUM",
         0.0,
         f"{counted(removed.num_expired, 'removed file')} {'is' if removed.num_expired == 1 else 'are'} older than the table's retention period.",
-        f"Frees up to {size_text(removed.expired_bytes)} of storage, unless a VACUUM has already deleted "
+        f"Frees up to {byte_size_text(removed.expired_bytes)} of storage, unless a VACUUM has already deleted "
         "them.",
         gain_bytes=removed.expired_bytes,
         gain_files=removed.num_expired,
@@ -350,14 +348,6 @@ def removed_files(removed: RemovedFiles) -> Finding | None:
         num_files=removed.num_expired,
         files=tuple(FindingFile(path, size, 0.0, size) for path, size in removed.expired),
     )
-
-
-def size_text(count: int) -> str:
-    """Return a byte count as readable text."""
-    value, unit = float(count), 0
-    while value >= _STEP and unit < len(_UNITS) - 1:
-        value, unit = value / _STEP, unit + 1
-    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
 
 
 def _sizes(found: Packing) -> tuple[int, int]:
