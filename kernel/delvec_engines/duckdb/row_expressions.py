@@ -194,10 +194,12 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
     for node in root.walk():
         function = function_of(node)
         if function is not None and function.varies in {"session", "row"}:
-            raise InvalidPredicate("it is not deterministic")
+            raise InvalidPredicate("it is not deterministic; compute the values first")
         if isinstance(node, _ARITHMETIC):
             kinds = {kind_of(side, schema) for side in (node.this, node.expression)} - {"null"}
             if isinstance(node, exp.Div) and "decimal" in kinds:
-                raise InvalidPredicate("division of decimals rounds differently")
+                raise InvalidPredicate("division of decimals rounds differently; cast the operands to double")
             if "float" in kinds and len(kinds) > 1:
-                raise InvalidPredicate("arithmetic on float and another type rounds differently")
+                raise InvalidPredicate(
+                    "arithmetic on float and another type rounds differently; cast the operands to double"
+                )

@@ -500,7 +500,7 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
     if FAILED in text:
         column = text.partition(FAILED)[2].partition("'")[2].partition("'")[0]
         return SchemaMismatch(
-            f"A value does not fit into {where}: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
+            f"{where[:1].upper()}{where[1:]}: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
             "value, or cast it.",
             **facts,
             column=column,

@@ -180,8 +180,8 @@ def check_nodes(text: str, root: exp.Expr) -> None:
             raise _at(
                 node,
                 text,
-                f"The predicate {short(text)} contains {what}, which cannot be evaluated row by row; a "
-                "predicate must be a Boolean expression over the table's own columns.",
+                f"The predicate {short(text)} contains {what}, which cannot be evaluated row by row; use "
+                "only the table's own columns, and functions of one row.",
             )
 
 

@@ -52,7 +52,7 @@ class Retention:
         specified = round(hours * _HOUR)
         if enforce and specified < own:
             raise RetentionTooShort(
-                f"VACUUM of table '{table}' with a retention of {hours:g} hours would delete files that "
+                f"VACUUM of table '{table}' with a retention of {hours:g} hour{'' if hours == 1 else 's'} would delete files that "
                 "readers of older versions and commits in progress may still need: the table keeps them "
                 f"for {own / _HOUR:g} hours (delta.deletedFileRetentionDuration). Use at least that many "
                 "hours, change the property, or, if nothing reads or writes the table, disable the check "
