@@ -6,30 +6,47 @@ the engine translates for predicates have the same SQL here; sqlglot translates 
 Tested in `tests/integration/client/sql/test_spark_values.py`.
 """
 
+import difflib
 from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects import DuckDB
+from sqlglot.tokenizer_core import TokenType
 
+from delvec.sql.query_functions import CALLS, RESULT_TYPES, refusal
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
 from delvec_engines.internal_names import INTERNAL
 from delvec_errors import InvalidPredicate, InvalidStatement
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.expressions.predicate import limited_nesting
+from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 
 __all__ = ["name_results", "write_values"]
 
 _DUCKDB: Final = DuckDB()
 _WHOLE: Final = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
-_ONLY_IN_SPARK: Final = frozenset({"hash", "xxhash64"})
-"""Functions of both engines whose results differ."""
-_CORRECTED: Final = (exp.Anonymous, exp.ArrayAgg, exp.ArrayUniqueAgg, exp.StrToUnix, exp.Sum)
+_AROUND: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
+_CORRECTED: Final = (exp.Sub, *CALLS, *_AROUND)
+_RELATIONS: Final = (
+    exp.Exists,
+    exp.Explode,
+    exp.ExplodeOuter,
+    exp.Posexplode,
+    exp.PosexplodeOuter,
+    exp.Unnest,
+)
+"""Functions that stand where relations do, or have a query inside: sqlglot rewrites what is around them."""
+_FRACTIONS: Final = frozenset({"double", "float"})
+_DATE: Final = PrimitiveType("date")
+_NAMES: Final = tuple(name.lower() for name in SPARK.parser_class.FUNCTIONS)
+_MAX_PRECISION: Final = 38
 _NAMED: Final = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Star)
+_WITHOUT_PARENTHESES: Final = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP"})
 
 
 def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) -> None:
@@ -61,7 +78,9 @@ def _result_name(item: exp.Expr) -> str:
     if isinstance(item, exp.Count) and isinstance(item.this, exp.Star):
         return "count(1)"
     text = item.sql(dialect=SPARK, normalize_functions="lower", comments=False)
-    return f"({text})" if isinstance(item, exp.Binary) else text
+    if text in _WITHOUT_PARENTHESES:  # as an alias it would be the keyword
+        return f"{text.lower()}()"
+    return f"({text})" if isinstance(item, exp.Binary) and not isinstance(item, exp.Func) else text
 
 
 class _Values:
@@ -74,7 +93,7 @@ class _Values:
         pending = [node]
         while pending:  # not by recursion: a thousand ORs are as deep
             for child in list(pending.pop().iter_expressions()):
-                if isinstance(child, (*PLAIN, exp.Connector, exp.Not, exp.Paren)):
+                if isinstance(child, (*PLAIN, *_RELATIONS, exp.Connector, exp.Not, exp.Paren)):
                     pending.append(child)
                 elif is_translated(child) or isinstance(child, _CORRECTED):
                     child.replace(self._value(child))
@@ -112,46 +131,186 @@ class _Values:
 
     def _general(self, node: exp.Expr) -> exp.Expr:
         """Return a value that sqlglot translates, corrected where DuckDB is known to differ."""
-        if isinstance(node, exp.Anonymous) and node.name.lower() in _ONLY_IN_SPARK:
-            raise InvalidStatement(
-                f"{node.name}() has other results in DuckDB than in Spark; pass engine=spark to run the query on Spark.",
-                line=1,
-                column=1,
-            )
-        kind = self._types.of(node.this)
-        is_aggregate = not isinstance(node.parent, exp.Filter | exp.Window | exp.WithinGroup)
+        call = _call(node)
+        operand = call.this
+        if isinstance(operand, exp.Distinct) and len(operand.expressions) == 1:
+            operand = operand.expressions[0]
+        kind = self._types.of(operand)
+        if node is call and isinstance(call, CALLS):
+            reason = refusal(call, kind)
+            if reason is not None:
+                raise self._refused(call, reason)
+        _check_dates(call, kind, self._types)
+        is_whole = not isinstance(node.parent, _AROUND)
         self.within(node)
         sql = _corrected(node, kind)
-        if sql is None and is_aggregate:
-            sql = _corrected_aggregate(node, kind)
-        return node if sql is None else exp.Var(this=sql)
+        if sql is not None:
+            return exp.Var(this=sql)
+        return exp.Var(this=_with_type(node, call, kind)) if is_whole else node
+
+    def _refused(self, call: exp.Expr, reason: str) -> InvalidStatement:
+        name = call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
+        near = (
+            difflib.get_close_matches(name, _NAMES, n=3, cutoff=0.75)
+            if isinstance(call, exp.Anonymous)
+            else []
+        )
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        start = next(
+            (
+                token.start
+                for token in SPARK.tokenize(self._text)
+                if token.token_type != TokenType.STRING and token.text.lower() == name
+            ),
+            0,
+        )
+        line, column = place(self._text, start)
+        error = InvalidStatement(
+            f"Line {line}, column {column}: {name}() may have other results in DuckDB than in Spark: {reason}{hint} Pass "
+            "engine=spark to run the query on Spark, or write it in DuckDB's SQL with dialect='duckdb'.",
+            line=line,
+            column=column,
+            suggestions=near,
+        )
+        return located(error, self._text, start, start + len(name))
+
+
+def _call(node: exp.Expr) -> exp.Expr:
+    """Return the function of an aggregate or a window function, or the value itself."""
+    while isinstance(node, _AROUND):
+        node = node.this
+    return node
 
 
 def _corrected(node: exp.Expr, kind: DataType | None) -> str | None:
     """Return the SQL of a value that sqlglot translates wrongly; None of others. ``kind`` is the type of its operand."""
     name = kind.name if isinstance(kind, PrimitiveType) else None
     match node:
-        case exp.Cast() if node.to.this in _WHOLE and kind is None:
-            return _whole(node)
-        case exp.Cast() if node.to.this in _WHOLE and name == "string":  # a text without a whole number
-            return "NULL" if isinstance(node, exp.TryCast) else "error('a string is not a whole number')"
+        case exp.Cast():
+            return _cast(node, kind, name)
         case exp.Div():
-            left, right = _sql(node.this), _sql(node.expression)
-            return f"(CASE WHEN {right} = 0 THEN error('division by zero') ELSE {left} / {right} END)"
+            left, divisor = _sql(node.this), _sql(node.expression)
+            return f"(CASE WHEN {divisor} = 0 THEN error('division by zero') ELSE {left} / {divisor} END)"
+    return (
+        _corrected_number(node, name)
+        or _corrected_time(node, name)
+        or _corrected_array(node)
+        or _searched_array(node)
+    )
+
+
+def _cast(node: exp.Cast, kind: DataType | None, name: str | None) -> str | None:
+    value, to = _sql(node.this), node.to.this
+    if to in _WHOLE and name in _MOMENTS - {"date"}:
+        return f"CAST(floor(epoch({value})) AS {_sql(node.to)})"
+    if to in _WHOLE and name == "string":  # a text without a whole number
+        return (
+            f"CAST(NULL AS {_sql(node.to)})"
+            if isinstance(node, exp.TryCast)
+            else "error('a string is not a whole number')"
+        )
+    if to in _WHOLE and kind is None:
+        return _whole(node)
+    if to == exp.DType.TEXT and name == "timestamp":
+        return f"CAST(CAST({value} AS TIMESTAMP) AS VARCHAR)"
+    if to == exp.DType.TEXT and name in _FRACTIONS:
+        text = f"CAST({value} AS VARCHAR)"
+        plain = f"{value} = 0 OR abs({value}) >= 0.001 AND abs({value}) < 10000000"
+        error = "error('a number that Spark writes with an exponent; pass engine=spark')"
+        return f"(CASE WHEN {value} IS NULL THEN NULL WHEN {plain} THEN {text} ELSE {error} END)"
+    return None
+
+
+def _check_dates(node: exp.Expr, kind: DataType | None, types: ValueTypes) -> None:
+    if isinstance(node, exp.Sub) and kind == _DATE and types.of(node.expression) == _DATE:
+        raise InvalidStatement(
+            "A date minus a date is an interval in Spark and a number in DuckDB; use datediff().",
+            line=1,
+            column=1,
+        )
+
+
+def _corrected_number(node: exp.Expr, name: str | None) -> str | None:
+    match node:
+        case exp.Ln() | exp.Log():
+            numbers = [_sql(each) for each in (node.this, node.args.get("expression")) if each is not None]
+            return f"(CASE WHEN {' AND '.join(f'{each} > 0' for each in numbers)} THEN {_sql(node)} END)"
+        case exp.Floor() | exp.Ceil() if name in _FRACTIONS | INTEGER_TYPES:
+            return f"CAST({_sql(node)} AS BIGINT)"
+        case exp.Round(this=value, args={"decimals": exp.Literal() as digits}) if name in _FRACTIONS:
+            # Spark rounds the digits that it shows: 2.675 is 2.68.
+            exact = f"CAST(CAST(CAST({_sql(value)} AS VARCHAR) AS DECIMAL(38, {digits.name})) AS DOUBLE)"
+            return f"(CASE WHEN abs({_sql(value)}) < 1e15 THEN {exact} ELSE {_sql(value)} END)"
+        case exp.BitwiseCount():
+            return f"CAST(bit_count(CAST({_sql(node.this)} AS BIGINT)) AS INTEGER)"
+    return _quantile(node)
+
+
+def _quantile(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.ApproxQuantile):
+        return f"quantile_disc({_sql(node.this)}, {_sql(node.args['quantile'])})"
+    if isinstance(node, exp.Quantile):
+        return f"quantile_cont(CAST({_sql(node.this)} AS DOUBLE), {_sql(node.args['quantile'])})"
+    return None
+
+
+def _corrected_time(node: exp.Expr, name: str | None) -> str | None:
+    match node:
         case exp.Anonymous(expressions=[day]) if node.name.lower() == "weekday":
-            return f"(isodow(CAST({_sql(day)} AS DATE)) - 1)"
+            return f"CAST(isodow(CAST({_sql(day)} AS DATE)) - 1 AS INTEGER)"
         case exp.StrToUnix():
-            seconds = f"epoch({_sql(node.this)})" if name in _MOMENTS else _sql(node)
-            return f"CAST(floor({seconds}) AS BIGINT)"
+            seconds = f"trunc(epoch({_sql(node.this)}))" if name in _MOMENTS else f"floor({_sql(node)})"
+            return f"CAST({seconds} AS BIGINT)"
+        case exp.UnixSeconds():
+            return f"CAST(floor(epoch({_sql(node.this)})) AS BIGINT)"
+        case exp.DateTrunc():
+            unit = node.text("unit").upper()
+            unit = {"YYYY": "YEAR", "YY": "YEAR", "MM": "MONTH", "MON": "MONTH"}.get(unit, unit)
+            return f"CAST(date_trunc('{unit}', CAST({_sql(node.this)} AS DATE)) AS DATE)"
+        case exp.TimestampTrunc() | exp.TimestampAdd() | exp.StrToTime() | exp.TimestampFromParts():
+            return _sql(node) if name == "timestamp_ntz" else f"CAST({_sql(node)} AS TIMESTAMPTZ)"
     return None
 
 
-def _corrected_aggregate(node: exp.Expr, kind: DataType | None) -> str | None:
-    if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
-        return f"coalesce({_sql(node)}, [])"
-    if isinstance(node, exp.Sum) and isinstance(kind, PrimitiveType) and kind.name in INTEGER_TYPES:
-        return f"CAST({_sql(node)} AS BIGINT)"  # DuckDB's is a HUGEINT, which becomes a decimal
+def _corrected_array(node: exp.Expr) -> str | None:
+    match node:
+        case exp.ArraySize():
+            return f"CAST(cardinality({_sql(node.this)}) AS INTEGER)"
+        case exp.ArraySort():
+            order = "DESC" if node.args.get("asc") == exp.false() else "ASC"
+            nulls = "FIRST" if node.args.get("nulls_first") == exp.true() else "LAST"
+            return f"list_sort({_sql(node.this)}, '{order}', 'NULLS {nulls}')"
+        case exp.Anonymous(expressions=[text]) if node.name.lower() == "octet_length":
+            return f"CAST(strlen({_sql(text)}) AS INTEGER)"
     return None
+
+
+def _searched_array(node: exp.Expr) -> str | None:
+    if not isinstance(node, exp.ArrayContains | exp.ArrayPosition):
+        return None
+    array, value = _sql(node.this), _sql(node.expression)
+    is_asked = f"{array} IS NOT NULL AND {value} IS NOT NULL"
+    if isinstance(node, exp.ArrayPosition):
+        return f"(CASE WHEN {is_asked} THEN CAST(coalesce(list_position({array}, {value}), 0) AS BIGINT) END)"
+    has_null = f"len(list_filter({array}, lambda element : element IS NULL)) > 0"
+    return (
+        f"(CASE WHEN NOT ({is_asked}) THEN NULL WHEN list_contains({array}, {value}) THEN TRUE WHEN {has_null} THEN NULL "
+        "ELSE FALSE END)"
+    )
+
+
+def _with_type(node: exp.Expr, call: exp.Expr, kind: DataType | None) -> str:
+    """Return a value with the type that Spark gives it."""
+    sql = _sql(node)
+    name = kind.name if isinstance(kind, PrimitiveType) else None
+    if isinstance(call, exp.ArrayAgg | exp.ArrayUniqueAgg):
+        return f"coalesce({sql}, [])"
+    if isinstance(call, exp.Sum) and name in INTEGER_TYPES:
+        return f"CAST({sql} AS BIGINT)"  # DuckDB's is a HUGEINT, which becomes a decimal
+    if isinstance(call, exp.Sum) and isinstance(kind, DecimalType):
+        return f"CAST({sql} AS DECIMAL({min(kind.precision + 10, _MAX_PRECISION)}, {kind.scale}))"
+    to = RESULT_TYPES.get(call.name.lower() if isinstance(call, exp.Anonymous) else type(call))
+    return sql if to is None else f"CAST({sql} AS {to})"
 
 
 def _whole(node: exp.Cast) -> str:

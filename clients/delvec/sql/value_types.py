@@ -17,7 +17,17 @@ __all__ = ["PLAIN", "ValueTypes", "is_translated", "with_columns"]
 
 PLAIN: Final = (exp.Boolean, exp.Column, exp.HexString, exp.Literal, exp.Null, exp.Star)
 """Values that are the same in every dialect."""
-_WITHIN: Final = (exp.All, exp.Any, exp.DataType, exp.Identifier, exp.If, exp.PropertyEQ, exp.Tuple, exp.Var)
+_WITHIN: Final = (
+    exp.All,
+    exp.Any,
+    exp.DataType,
+    exp.DataTypeParam,
+    exp.Identifier,
+    exp.If,
+    exp.PropertyEQ,
+    exp.Tuple,
+    exp.Var,
+)
 """Parts of values that are no values."""
 _AROUND: Final = (exp.Filter, exp.IgnoreNulls, exp.Paren, exp.RespectNulls, exp.Window)
 _PASSING: Final = (

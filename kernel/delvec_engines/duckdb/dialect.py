@@ -34,6 +34,7 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
+_DAYS: Final = frozenset({"DAY", "WEEK", "MONTH", "YEAR"})
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
 
 
@@ -273,6 +274,12 @@ class _Writer(Operands):
                 node, "arithmetic on float and decimal rounds differently; cast the operands to double"
             )
         value = f"({self._operand(left)} {operator} {self._operand(right)})"
+        if (
+            kinds[0] == "date"
+            and isinstance(right, exp.Interval)
+            and right.text("unit").upper().rstrip("S") in _DAYS
+        ):
+            return f"CAST({value} AS DATE)"  # as in Spark; DuckDB's is a timestamp
         room = rounded(node, self._schema)
         return value if room is None else f"CAST({value} AS DECIMAL({room.precision}, {room.scale}))"
 
@@ -365,8 +372,8 @@ class _Writer(Operands):
 
     def _length(self, node: exp.Expr) -> str:
         if self.kind(node.this) == "binary":
-            return f"octet_length({self.write(node.this)})"
-        return f"length({self._string(node.this)})"
+            return f"CAST(octet_length({self.write(node.this)}) AS INTEGER)"
+        return f"CAST(length({self._string(node.this)}) AS INTEGER)"
 
     def _trim(self, node: exp.Expr) -> str:
         if node.args.get("expression") is not None:
@@ -414,7 +421,9 @@ class _Writer(Operands):
         unit = node.args.get("unit")
         if unit is not None and unit.name.upper() != "DAY":
             return self.refuse(node, "datediff is supported for days only")
-        return f"date_diff('day', {self.date(node.args['expression'])}, {self.date(node.this)})"
+        return (
+            f"CAST(date_diff('day', {self.date(node.args['expression'])}, {self.date(node.this)}) AS INTEGER)"
+        )
 
     def _element(self, node: exp.Expr) -> str:
         kind, keys = self.kind(node.this), node.expressions

@@ -67,7 +67,9 @@ _WITHOUT_EFFECT: Final = frozenset({"safe"})
 
 
 def _date_part(node: type[exp.Expr], *names: str, is_monotone: bool = False) -> Function:
-    return Function(names, node, "integer", ("moment",), f"{names[0]}({{}})", is_monotone=is_monotone)
+    return Function(
+        names, node, "integer", ("moment",), f"CAST({names[0]}({{}}) AS INTEGER)", is_monotone=is_monotone
+    )
 
 
 FUNCTIONS: Final = (
@@ -91,7 +93,7 @@ FUNCTIONS: Final = (
         exp.StrPosition,
         "integer",
         ("string", "string"),
-        "instr({}, {})",
+        "CAST(instr({}, {}) AS INTEGER)",
         keys=("this", "substr"),
     ),
     Function(("regexp_like", "rlike"), exp.RegexpLike, "boolean", is_proven=False),
@@ -106,7 +108,7 @@ FUNCTIONS: Final = (
     _date_part(exp.Day, "day"),
     _date_part(exp.DayOfMonth, "dayofmonth"),
     _date_part(exp.DayOfYear, "dayofyear"),
-    Function(("dayofweek",), exp.DayOfWeek, "integer", ("date",), "(dayofweek({}) + 1)"),
+    Function(("dayofweek",), exp.DayOfWeek, "integer", ("date",), "CAST(dayofweek({}) + 1 AS INTEGER)"),
     _date_part(exp.Hour, "hour"),
     _date_part(exp.Minute, "minute"),
     _date_part(exp.Second, "second"),

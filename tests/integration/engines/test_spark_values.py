@@ -1,9 +1,12 @@
 """Queries in Spark's SQL have Spark's values on each engine."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 import pytest
+
+from delvec_errors import InvalidStatement
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate, with the values that Spark gave")
 
@@ -57,11 +60,93 @@ RESULTS = [
     ("SELECT x AS i FROM spark_values ORDER BY i + 1", [2.7]),
     ("SELECT i AS v FROM spark_values UNION ALL SELECT CAST(x AS INT) FROM spark_values ORDER BY v", [2, 7]),
 ]
+TYPED = [
+    ("year(d)", "int32", 2024),
+    ("quarter(d)", "int32", 1),
+    ("month(ts)", "int32", 1),
+    ("day(d)", "int32", 7),
+    ("dayofyear(d)", "int32", 7),
+    ("dayofweek(d)", "int32", 1),
+    ("weekday(d)", "int32", 6),
+    ("weekofyear(d)", "int32", 1),
+    ("hour(ts)", "int32", 0),
+    ("extract(week FROM d)", "int32", 1),
+    ("date_part('year', d)", "int32", 2024),
+    ("datediff(d, DATE'2024-01-01')", "int32", 6),
+    ("add_months(d, 1)", "date32[day]", dt.date(2024, 2, 7)),
+    ("trunc(d, 'MM')", "date32[day]", dt.date(2024, 1, 1)),
+    ("date_trunc('MONTH', d)", "timestamp[us, tz=UTC]", dt.datetime(2024, 1, 1, 0, 0, tzinfo=dt.UTC)),
+    ("d + INTERVAL 1 MONTH", "date32[day]", dt.date(2024, 2, 7)),
+    ("last_day(d)", "date32[day]", dt.date(2024, 1, 31)),
+    ("next_day(d, 'MO')", "date32[day]", dt.date(2024, 1, 8)),
+    ("date_format(ts, 'yyyy-MM-dd HH:mm')", "string", "2024-01-01 00:00"),
+    (
+        "to_timestamp('05/01/2024 10', 'dd/MM/yyyy HH')",
+        "timestamp[us, tz=UTC]",
+        dt.datetime(2024, 1, 5, 10, 0, tzinfo=dt.UTC),
+    ),
+    ("unix_timestamp(TIMESTAMP'1969-12-31 23:59:59.5')", "int64", 0),
+    ("unix_seconds(TIMESTAMP'1969-12-31 23:59:59.5')", "int64", -1),
+    ("CAST(TIMESTAMP'1969-12-31 23:59:59.5' AS STRING)", "string", "1969-12-31 23:59:59.5"),
+    ("CAST(ts AS BIGINT)", "int64", 1704067200),
+    ("date_from_unix_date(1)", "date32[day]", dt.date(1970, 1, 2)),
+    ("CAST(12.5 AS DECIMAL(10,2))", "decimal128(10, 2)", Decimal("12.50")),
+    ("CAST(x AS DECIMAL(5,1))", "decimal128(5, 1)", Decimal("2.7")),
+    ("CAST(x AS STRING)", "string", "2.7"),
+    ("TRY_CAST('a' AS INT)", "int32", None),
+    ("floor(x)", "int64", 2),
+    ("ceil(-x)", "int64", -2),
+    ("floor(i)", "int64", 7),
+    ("sign(-x)", "double", -1.0),
+    ("ln(-x)", "double", None),
+    ("log2(x - x)", "double", None),
+    ("log10(100.0D)", "double", 2.0),
+    ("round(2.675D, 2)", "double", 2.68),
+    ("round(x)", "double", 3.0),
+    ("bit_count(-3)", "int32", 63),
+    ("factorial(5)", "int64", 120),
+    ("length(s)", "int32", 5),
+    ("octet_length('ä')", "int32", 2),
+    ("instr(s, 'l')", "int32", 3),
+    ("locate('l', s, 4)", "int32", 4),
+    ("levenshtein(s, 'help')", "int32", 2),
+    ("ascii(s)", "int32", 104),
+    ("regexp_count(s, 'l')", "int32", 2),
+    ("regexp_replace(s, 'l+', 'L')", "string", "heLo"),
+    ("regexp_extract(s, '(h)(e)', 2)", "string", "e"),
+    ("split(s, 'l')", "list<element: string>", ["he", "", "o"]),
+    ("size(a)", "int32", 2),
+    ("size(mp)", "int32", 1),
+    ("cardinality(a)", "int32", 2),
+    ("array_position(a, 9)", "int64", 0),
+    ("array_contains(array(1, NULL), 2)", "bool", None),
+    ("array_contains(a, 2)", "bool", True),
+    ("sort_array(array(3, NULL, 1))", "list<element: int32>", [None, 1, 3]),
+    ("sort_array(array(3, NULL, 1), false)", "list<element: int32>", [3, 1, None]),
+    ("array_sort(array(3, NULL, 1))", "list<element: int32>", [1, 3, None]),
+    ("row_number() OVER (ORDER BY i)", "int32", 1),
+    ("rank() OVER (ORDER BY i)", "int32", 1),
+    ("sum(i) OVER ()", "int64", 7),
+    ("map_keys(mp)", "list<element: string>", ["k"]),
+    ("i + 1", "int32", 8),
+    ("json_array_length('[1,2]')", "int32", 2),
+]
+TYPED_AGGREGATES = [
+    ("count_if(i > 1)", "int64", 1),
+    ("sum(DISTINCT i)", "int64", 7),
+    ("sum(i) FILTER (WHERE x > 0)", "int64", 7),
+    ("sum(m)", "decimal128(20, 2)", Decimal("19.99")),
+    ("percentile(i, 0.5)", "double", 7.0),
+    ("percentile_approx(i, 0.5)", "int32", 7),
+    ("regr_count(x, i)", "int64", 1),
+    ("stddev(x)", "double", None),
+    ("max(ts)", "timestamp[us, tz=UTC]", dt.datetime(2024, 1, 1, 0, 0, tzinfo=dt.UTC)),
+]
 
 
 @pytest.fixture
-def rows(lake, tmp_path, engine):
-    """``rows(text)`` runs a query over the table ``spark_values``."""
+def query(lake, tmp_path, engine):
+    """``query(text)`` returns the Arrow table of a query over the table ``spark_values``."""
     table = lake.create_table(
         tmp_path / "values",
         "x double, i int, m decimal(10,2), d date, ts timestamp, s string, nothing string, f float, st struct<n: int>, "
@@ -72,10 +157,16 @@ def rows(lake, tmp_path, engine):
     table.append([row])
 
     def run(text):
-        found = lake.sql(text.replace("spark_values", f"delta.`{tmp_path}/values`"), engine=engine)
-        return (found.toArrow() if hasattr(found, "toArrow") else found).to_pylist()
+        answer = lake.sql(text.replace("spark_values", f"delta.`{tmp_path}/values`"), engine=engine)
+        return answer.toArrow() if hasattr(answer, "toArrow") else answer
 
     return run
+
+
+@pytest.fixture
+def rows(query):
+    """``rows(text)`` runs a query over the table ``spark_values``."""
+    return lambda text: query(text).to_pylist()
 
 
 def test_values(rows):
@@ -90,6 +181,61 @@ def test_values_in_every_part_of_a_query(rows):
 
 
 def test_names_of_results(rows):
-    text = "SELECT count(*), sum(i), max(m), CAST(max(x) AS INT), sum(i) + 1 FROM spark_values"
+    text = (
+        "SELECT count(*), sum(i), max(m), CAST(max(x) AS INT), sum(i) + 1, current_date() FROM spark_values"
+    )
     (found,) = rows(text)
-    assert list(found) == ["count(1)", "sum(i)", "max(m)", "CAST(max(x) AS INT)", "(sum(i) + 1)"]
+    names = ["count(1)", "sum(i)", "max(m)", "CAST(max(x) AS INT)", "(sum(i) + 1)", "current_date()"]
+    assert list(found) == names
+
+
+@pytest.mark.parametrize("cases", [TYPED, TYPED_AGGREGATES], ids=["values", "aggregates"])
+def test_types_of_values(query, cases):
+    listed = ", ".join(f"{value} AS v{number}" for number, (value, *_) in enumerate(cases))
+    table = query(f"SELECT {listed} FROM spark_values")
+    types = {
+        value: re.sub("list<.*: (.*?)( not null)?>", r"list<element: \1>", str(kind))
+        for (value, *_), kind in zip(cases, table.schema.types, strict=True)
+    }
+    assert types == {value: kind for value, kind, _ in cases}
+    (row,) = table.to_pylist()
+    assert dict(zip(types, row.values(), strict=True)) == {value: expected for value, _, expected in cases}
+
+
+@pytest.mark.parametrize("engine", ["duckdb"], indirect=True)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "months_between(d, d)",
+        "timestampdiff(DAY, ts, ts)",
+        "datediff(MONTH, d, d)",
+        "extract(SECOND FROM ts)",
+        "date_part('dow', d)",
+        "date_format(ts, 'SSS')",
+        "date_format(ts, s)",
+        "to_utc_timestamp(ts, 'Europe/Zurich')",
+        "typeof(i)",
+        "url_encode(s)",
+        "regexp_replace(s, '(h)', '$1x')",
+        "regexp_replace(s, s, 'x')",
+        "split(s, 'l', 2)",
+        "array_except(a, a)",
+        "to_json(st)",
+        "from_json(s, 'a INT')",
+        "kurtosis(x)",
+        "max(struct(i, s))",
+        "version()",
+        "CAST(st AS STRING)",
+    ],
+)
+def test_functions_that_duckdb_has_otherwise_are_refused_by_name(rows, value):
+    name = value.partition("(")[0].lower()
+    with pytest.raises(InvalidStatement, match=rf"{name}\(\) may have other results in DuckDB"):
+        rows(f"SELECT {value} AS v FROM spark_values")
+
+
+@pytest.mark.parametrize("engine", ["duckdb"], indirect=True)
+def test_a_number_that_spark_writes_with_an_exponent_is_no_text(rows):
+    assert rows("SELECT CAST(x * 1000 AS STRING) AS v FROM spark_values") == [{"v": "2700.0"}]
+    with pytest.raises(InvalidStatement, match="exponent"):
+        rows("SELECT CAST(x * 1e10 AS STRING) AS v FROM spark_values")
