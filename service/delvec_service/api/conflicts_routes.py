@@ -1,4 +1,7 @@
-"""``…/conflicts``: which commits conflicted, and how many commits there were over time."""
+"""``…/conflicts``: which commits conflicted, and how many commits there were over time.
+
+Tested in `tests/integration/service/api/test_conflicts.py`.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final

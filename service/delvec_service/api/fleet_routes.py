@@ -1,4 +1,7 @@
-"""``/v1/fleet``: the health of all tables at once, by namespace, and over time."""
+"""``/v1/fleet``: the health of all tables at once, by namespace, and over time.
+
+Tested in `tests/integration/service/api/test_fleet.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""``/v1/health`` and ``…/health``: how much maintenance tables need."""
+"""``/v1/health`` and ``…/health``: how much maintenance tables need.
+
+Tested in `tests/integration/client/test_health.py`.
+"""
 
 from typing import Annotated, Any, TypeAlias
 

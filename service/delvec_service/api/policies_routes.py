@@ -1,4 +1,7 @@
-"""``/v1/policies``: maintenance policies, their leases, and their runs."""
+"""``/v1/policies``: maintenance policies, their leases, and their runs.
+
+Tested in `tests/integration/service/api/test_policies.py`.
+"""
 
 from contextlib import suppress
 from datetime import UTC, datetime

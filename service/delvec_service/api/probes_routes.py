@@ -1,6 +1,8 @@
 """``/livez``, ``/readyz`` and ``/v1/config``.
 
 The handlers are coroutines without a lane, so they never wait behind other requests.
+
+Tested in `tests/integration/service/api/test_probes.py`.
 """
 
 import asyncio
