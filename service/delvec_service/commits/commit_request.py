@@ -11,7 +11,6 @@ from pyroaring import BitMap64
 
 from delvec_contract.commits import CommitRequest, RewrittenFile, RowDelete
 from delvec_errors import CorruptDeletionVector, InvalidBitmap, InvalidCommit, InvalidDeletionVector
-from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction.row_maps import is_row_map_path
@@ -42,7 +41,6 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         raise InvalidCommit("A metric cannot be negative.")
     if request.change_files and not request.data_change:
         raise InvalidCommit("A commit with data-change: false cannot have change-files.")
-    _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
     rules.check_new_paths(request.adds, request.change_files, table.location)
@@ -76,32 +74,6 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         user_metadata=request.user_metadata,
         read_mark=request.read_mark,
     )
-
-
-def _check_text(request: CommitRequest) -> None:
-    """Reject a lone surrogate before the commit shares a version with others."""
-    texts = [request.predicate, request.user_metadata, *request.operation_metrics]
-    texts += [text for pair in request.operation_parameters.items() for text in pair]
-    texts += [remove.path for remove in request.removes]
-    texts += [entry.path for entry in request.row_deletes]
-    texts += [entry.path for entry in request.rewritten]
-    texts += [entry.path for entry in request.added_deletes]
-    texts += [text for entry in request.statistics for text in (entry.path, entry.stats)]
-    texts += [run.source for each in request.rewritten for run in each.runs]
-    if request.reads is not None:
-        texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
-    texts += [text for add in request.adds for text in (add.stats, add.clustering_provider)]
-    written: list[AddFile | Cdc] = [*request.adds, *request.change_files]
-    for file in written:
-        texts.append(file.path)
-        texts += [text for pair in file.partition_values.items() for text in pair]
-        texts += [text for pair in (file.tags or {}).items() for text in pair]
-    try:
-        "".join(text for text in texts if text is not None).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidCommit(
-            "The commit contains a lone surrogate, which is not valid Unicode; send complete characters."
-        ) from error
 
 
 def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
