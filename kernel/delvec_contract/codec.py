@@ -6,9 +6,12 @@ writes it, so that nothing is copied from one class to another.
 """
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from operator import itemgetter
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
@@ -16,7 +19,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
-__all__ = ["Body", "as_json", "checked", "from_json"]
+__all__ = ["Body", "as_json", "canonical_json", "checked", "from_json", "parts"]
 
 _VALUES: Final = itemgetter(0, 1)
 """Of what pydantic makes of a model's fields, what it expects of those of a dataclass."""
@@ -36,6 +39,9 @@ class Body:
         doc: its description there, if it is not the docstring of the class.
         only: the fields of the class that requests have, if not all.
         known_as: per field a ``Field`` with limits and a description, or a type in place of that of the class.
+
+    Attributes:
+        model: has the fields of the object; None until it is used.
     """
 
     def __init__(
@@ -52,13 +58,13 @@ class Body:
         self._doc = doc
         self._only = only
         self._known_as = known_as
-        self._model: type[BaseModel] | None = None
+        self.model: type[BaseModel] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        if self._model is None:
-            self._model = self._model_of(source)
+        if self.model is None:
+            self.model = self._model_of(source)
             _BODIES[source] = self
-        made: CoreSchema = _into(handler.resolve_ref_schema(handler(self._model)), source)
+        made: CoreSchema = _into(handler.resolve_ref_schema(handler(self.model)), source)
         return made
 
     def _model_of(self, cls: type) -> type[BaseModel]:
@@ -120,6 +126,43 @@ def from_json(cls: type[_Class], text: str | bytes) -> _Class:
     kind: Any = cls
     made: _Class = _adapter(kind).validate_json(text)
     return made
+
+
+def canonical_json(value: Any) -> str:
+    """Return a text that two values share if they ask for the same, however each was sent: requests are told apart by it.
+
+    Maps are sorted, absent fields have their defaults, and bytes are represented by their digest.
+
+    Raises:
+        TypeError: it holds what no request does.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def parts(value: Any) -> dict[str, Any]:
+    """Return the fields of a body, or of an object in one, by their names on the wire.
+
+    Raises:
+        TypeError: it is none.
+    """
+    kind: Any = type(value)
+    return {name: getattr(value, attribute) for attribute, name in _names(kind).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return sha256(value).hexdigest()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else parts(value)
+
+
+@cache
+def _names(cls: Any) -> dict[str, str]:
+    model = _BODIES[cls].model if cls in _BODIES else cls
+    if model is None or not issubclass(model, BaseModel):
+        raise TypeError(f"{cls.__name__} is not part of a request.")
+    return {name: field.alias or name for name, field in model.model_fields.items()}
 
 
 @cache

@@ -438,9 +438,9 @@ class _CommandService(InProcessService):
         self.done = super().commit(table, asked, transaction_id)
         return self.done
 
-    def _commit(self, table: OpenTable, body: Any, key: str | None, parsed: Any) -> CommitResponse:
+    def _commit(self, table: OpenTable, body: Any, key: str | None) -> CommitResponse:
         if self._identity is None:
-            return super()._commit(table, body, key, parsed)
+            return super()._commit(table, body, key)
         # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
         changes = changes_of(body, self._identity.transaction_id, self._of_command)
         changes = replace(changes, request_hash=self._identity.request_hash)

@@ -25,7 +25,7 @@ from delvec_contract.tables import HistoryResponse, TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
 from delvec_service import registration
 from delvec_service.auth.request_access import Access
-from delvec_service.bad_requests import check_text, check_texts
+from delvec_service.bad_requests import check_body, check_text
 from delvec_service.commits import allocation, commit_answers
 from delvec_service.handler_calls import call_handler
 from delvec_service.logs import bind_log_context, log_context, logger, of_request
@@ -106,9 +106,9 @@ class InProcessService(ServiceAdapter):
     ) -> _Answer:
         def run() -> Any:
             _check_path(path)
-            parsed = _checked(body)
+            check_body(body)
             if operation.name == operations.COMMIT.name:
-                return self._commit(self._table(path["table"]), body, key, parsed)
+                return self._commit(self._table(path["table"]), body, key)
             direct = _DIRECT.get((operation.name, *sorted(parameters)))
             if direct is not None:
                 table = self._table(path["table"]) if "table" in path else None
@@ -125,7 +125,7 @@ class InProcessService(ServiceAdapter):
     def _attempt_plan(self, operation: Operation[Plan], table: str, body: BaseModel) -> tuple[Plan, pa.Table]:
         def run() -> tuple[Plan, pa.Table]:
             _check_path({"table": table})
-            _checked(body)
+            check_body(body)
             return _PLANS[operation.name](self.service, self._table(table), body)
 
         return self._run(operation, {"table": table}, run)
@@ -177,10 +177,8 @@ class InProcessService(ServiceAdapter):
         bind_log_context(table=table.name, table_id=table.record.id)
         return table
 
-    def _commit(self, table: OpenTable, body: Any, key: str | None, parsed: Any) -> CommitResponse:
-        committed = commit_answers.commit(
-            self.service.commits, self.service.answers, table, body, parsed, key
-        )
+    def _commit(self, table: OpenTable, body: Any, key: str | None) -> CommitResponse:
+        committed = commit_answers.commit(self.service.commits, self.service.answers, table, body, key)
         if not isinstance(committed, StoredAnswer):
             return committed[0]
         if committed.status >= _ERRORS:
@@ -269,16 +267,3 @@ _PLANS: Final = {
 def _check_path(path: Mapping[str, str]) -> None:
     for value in path.values():
         check_text(value, "path")
-
-
-def _checked(body: BaseModel | None) -> Any:
-    """Return a body as JSON values, as a client over HTTP would send them: they identify a request.
-
-    Raises:
-        BadRequest: it has text that cannot be kept.
-    """
-    if body is None:
-        return None
-    parsed = body.model_dump(mode="json", by_alias=True, exclude_none=True)
-    check_texts(parsed)
-    return parsed

@@ -172,7 +172,7 @@ class History:
         number = dice.randrange(TABLES)
         body = self.commit_of(dice, service, tables, one, number, "append")
         request = CommitRequest.model_validate({**body, "transaction-id": one.key})
-        commit_answers.commit(service.commits, service.answers, tables[number], request, body)
+        commit_answers.commit(service.commits, service.answers, tables[number], request)
 
     def together(self, dice, service, tables, one):
         numbers = dice.sample(range(TABLES), dice.randint(2, TABLES))

@@ -31,7 +31,7 @@ from delvec_kernel.log.log_segment import commit_path
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
+from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.commits import allocation, commit_answers
@@ -98,7 +98,6 @@ def commit(
     table: Table,
     body: CommitRequest,
     service: ServiceState,
-    parsed: ParsedBody,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Commit one transaction. Its id is the idempotency key.
@@ -109,7 +108,7 @@ def commit(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    committed = commit_answers.commit(service.commits, service.answers, table, body, parsed, idempotency_key)
+    committed = commit_answers.commit(service.commits, service.answers, table, body, idempotency_key)
     if isinstance(committed, StoredAnswer):
         return replay(committed)
     answer, is_replayed = committed

@@ -22,7 +22,7 @@ from delvec_service.auth.request_access import Access
 from delvec_service.commits.idempotency import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 
-__all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "ParsedBody", "replay"]
+__all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "replay"]
 
 REPLAYED: Final = {"Idempotent-Replay": "true"}
 """The header that marks an answer as a replay."""
@@ -43,15 +43,6 @@ IdempotencyKey: TypeAlias = Annotated[
         ),
     ),
 ]
-
-
-async def _parsed(request: Request) -> Any:
-    assert isinstance(request, Checked)  # noqa: S101 - as every route makes it
-    return request.parsed
-
-
-ParsedBody: TypeAlias = Annotated[Any, Depends(_parsed)]
-"""The body as JSON values, for handlers that hash it."""
 
 
 async def _declared(key: IdempotencyKey = None) -> str | None:

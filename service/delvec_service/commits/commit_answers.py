@@ -7,7 +7,7 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from delvec_contract.commits import CommitOutcome, CommitRequest, CommitResponse
 from delvec_contract.shapes import ErrorBody
@@ -37,7 +37,6 @@ def commit(
     answers: Answers,
     table: OpenTable,
     asked: CommitRequest,
-    parsed: Any,
     idempotency_key: str | None = None,
 ) -> tuple[CommitResponse, bool] | StoredAnswer:
     """Commit one transaction. Its id is the idempotency key.
@@ -47,7 +46,6 @@ def commit(
         answers: those to earlier requests.
         table: the table.
         asked: the commit.
-        parsed: the same as JSON values, which identify it.
         idempotency_key: replaces a missing transaction id.
 
     Returns:
@@ -58,7 +56,7 @@ def commit(
     key = asked.transaction_id or idempotency_key
     if key is None:
         return commit_changes(commits, table, changes_of(asked, str(uuid.uuid4()), table))
-    hashed = commit_hash(table.record.id, parsed)
+    hashed = commit_hash(table.record.id, asked)
     stored_answer = answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer
@@ -122,8 +120,7 @@ def commit_transaction(
         idempotency_key: replaces a missing transaction id.
     """
     key = asked.transaction_id or idempotency_key or str(uuid.uuid4())
-    body = asked.model_dump(mode="json", by_alias=True, exclude={"transaction_id"})
-    hashed = request_hash("transaction", [table.record.id for table in tables], body["tables"])
+    hashed = request_hash("transaction", [table.record.id for table in tables], asked.tables)
     stored_answer = answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer

@@ -7,6 +7,8 @@ import time
 import uuid
 from typing import Any, Final
 
+from delvec_contract.codec import canonical_json
+from delvec_contract.commits import CommitRequest
 from delvec_errors import (
     ConcurrentModification,
     CorruptTable,
@@ -50,13 +52,14 @@ restored and written, files appear.
 
 
 def request_hash(*parts: Any) -> str:
-    """Return a hash of JSON values that is independent of field order and white space."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    """Return a hash of JSON values, and of typed requests, that does not depend on how they were sent."""
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:32]
 
 
-def commit_hash(table_id: str, request: Any) -> str:
+def commit_hash(table_id: str, asked: CommitRequest) -> str:
     """Return the hash of a commit's request; its first half is the table's, by which a stored answer shows whose it is."""
+    # Its transaction id is the key: it may also come in the header.
+    request = asked.model_copy(update={"transaction_id": None})
     return _table_half(table_id) + request_hash("commit", table_id, request)[_HALF:]
 
 

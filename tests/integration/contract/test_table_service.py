@@ -23,7 +23,7 @@ from delvec_errors import (
     TableNotFound,
     VersionNotFound,
 )
-from delvec_kernel.actions.actions import RemoveFile
+from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.embedded import EmbeddedService
@@ -65,6 +65,46 @@ def removal(plan, files, **more):
     """A commit that removes the first file."""
     removes = [RemoveFile(path=files["path"][0].as_py())]
     return CommitRequest(read_version=plan.version, operation="DELETE", removes=removes, **more)
+
+
+def appending(*adds):
+    return CommitRequest(read_version=2, operation="WRITE", adds=list(adds))
+
+
+def test_half_a_character_in_a_new_file_is_refused_in_process(tmp_path):
+    """Over HTTP it cannot be sent."""
+    service = EmbeddedService(Settings.embedded(f"sqlite:///{tmp_path / 'service.db'}"))
+    with Connection(service) as lake:
+        table = lake.create_table(tmp_path / "people", "id long")
+        for bad in ({"path": "a\ud800.parquet"}, {"path": "a.parquet", "tags": {"\ud800": "x"}}):
+            with pytest.raises(BadRequest, match="lone surrogate"):
+                service.commit(
+                    table.id,
+                    appending(AddFile(**bad, partition_values={}, size=1, modification_time=1)),
+                    "key",
+                )
+
+
+def test_a_commit_that_is_sent_again_another_way_has_the_first_answer(tmp_path):
+    """By the other adapter, with the key in the header only, and with defaults spelled out."""
+    settings = Settings.embedded(f"sqlite:///{tmp_path / 'service.db'}")
+    one, other = (make(settings) for make in ADAPTERS.values())
+    with Connection(one) as lake, Connection(other):
+        table = lake.create_table(tmp_path / "people", "id long")
+        table.append(ROWS)
+        plan, files = one.plan(table.id, PlanRequest())
+        parameters = {"a": "1", "b": "2"}
+        first = one.commit(table.id, removal(plan, files, operation_parameters=parameters), "key")
+        again = removal(
+            plan,
+            files,
+            operation_parameters=dict(reversed(parameters.items())),
+            data_change=True,
+            transaction_id="key",
+        )
+        assert other.commit(table.id, again, "key") == first
+        with pytest.raises(IdempotencyKeyReused):
+            other.commit(table.id, removal(plan, files, operation_parameters={"a": "2"}), "key")
 
 
 def test_a_plan_has_its_files_as_arrow(service, table):
@@ -199,6 +239,12 @@ ERRORS = {
             table, CommitRequest(read_version=2, operation="DELETE", user_metadata="a\0b"), "key"
         ),
         (BadRequest, "body field 'user-metadata': the character NUL"),
+    ),
+    "NUL in a new file": (
+        lambda service, table: service.commit(
+            table, appending(AddFile("a.parquet", {}, 1, 1, tags={"x": "\0"})), "key"
+        ),
+        (BadRequest, "body field 'adds.0.tags.x': the character NUL"),
     ),
     "NUL in a path": (
         lambda service, _: service.call(operations.GET_TABLE, table="a\0b"),

@@ -1,5 +1,6 @@
 """Frozen dataclasses of the kernel as JSON objects: read, written, refused, and described in OpenAPI."""
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from delvec_contract.codec import Body, checked
-from delvec_contract.shapes import Delta, Envelope
+from delvec_contract.codec import Body, canonical_json, checked
+from delvec_contract.shapes import Base64, Delta, Envelope
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,42 @@ def test_openapi_names_and_describes_the_object():
 def test_a_field_that_the_class_does_not_have_is_an_error():
     with pytest.raises(TypeError, match=r"Line has no fields \['points'\]"):
         TypeAdapter(Annotated[Line, Body(Envelope, points=Field(le=9))])
+
+
+class Drawing(Envelope):
+    title: str
+    marks: dict[str, int] = Field(default_factory=dict)
+    dots: list[POINT] = Field(default_factory=list)
+    picture: Base64 | None = None
+
+
+def test_the_same_request_is_the_same_text_however_it_was_sent():
+    sent = {"title": "x", "marks": {"a": 1, "b": 2}, "dots": [{"xAxis": 1, "other": 2}], "picture": "AAEC"}
+    made = Drawing(
+        title="x",
+        marks={"b": 2, "a": 1},
+        dots=[Point(1, hidden="not sent")],
+        picture=base64.b64encode(b"\0\1\2"),
+    )
+
+    assert canonical_json(Drawing.model_validate(sent)) == canonical_json(made)
+    assert canonical_json(Drawing(title="x")) == canonical_json(Drawing(title="x", marks={}, picture=None))
+
+
+@pytest.mark.parametrize(
+    "other", [{"title": "y"}, {"marks": {"a": 2}}, {"dots": [Point(2)]}, {"picture": "AAED"}]
+)
+def test_another_request_is_another_text(other):
+    one = {"title": "x", "marks": {"a": 1}, "dots": [Point(1)], "picture": "AAEC"}
+
+    assert canonical_json(Drawing(**one)) != canonical_json(Drawing(**(one | other)))
+
+
+def test_changes_of_another_kind_are_another_text():
+    texts = {canonical_json(CHANGE.validate_python(each)) for each in (Shapes([]), Clear())}
+    assert len(texts) == 2
+
+
+def test_what_no_request_has_is_an_error():
+    with pytest.raises(TypeError, match="object is not part of a request"):
+        canonical_json([object()])
