@@ -5,6 +5,7 @@ Tested in `tests/integration/client/test_multi_table.py` and `tests/integration/
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -20,8 +21,6 @@ from delvec_contract.commits import (
     BeginRequest,
     BeginResponse,
     CommitOutcome,
-    CommitReads,
-    CommitRequest,
     CommitResponse,
 )
 from delvec_contract.operations import Operation
@@ -49,6 +48,7 @@ from delvec_errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
+from delvec_kernel.transaction.transaction_changes import Changes, Reads
 from delvec_storage.roots import Roots
 
 __all__ = ["Isolation", "Lake", "MultiTableSnapshot", "MultiTableTransaction", "read_at_one_moment"]
@@ -100,7 +100,7 @@ class _PinnedService:
         self._service = service
         self._collects = collects
         self.versions = dict(versions)
-        self.commits: dict[str, CommitRequest] = {}
+        self.commits: dict[str, Changes] = {}
         self.read: dict[str, object | None] = {}
         self.roots: Roots = service.roots
         self.task_id: str | None = service.task_id
@@ -168,7 +168,7 @@ class _PinnedService:
     def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
         return self._service.allocate(table, asked)
 
-    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
+    def commit(self, table: str, asked: Changes) -> CommitResponse:
         """Keep a commit for the end of the transaction.
 
         Raises:
@@ -201,13 +201,13 @@ class _PinnedService:
             )
         if self.read.get(table) is not None and self.read[table] is running_command():
             del self.read[table]  # the commit says what this command has read
-        self.commits[table] = asked.model_copy(update={"transaction_id": None})
+        self.commits[table] = replace(asked, transaction_id="")
         return CommitResponse(
             result="committed",
             version=None,
             read_version=asked.read_version,
-            transaction_id=transaction_id,
-            operation_metrics=dict(asked.operation_metrics),
+            transaction_id=asked.transaction_id,
+            operation_metrics=dict(asked.metrics),
         )
 
     def outcome(self, table: str, transaction_id: str, read_version: int | None = None) -> CommitOutcome:
@@ -386,17 +386,15 @@ class MultiTableTransaction(Generic[_Table]):
             self.result = self._sent(body)
         return self.result
 
-    def _commits(self) -> dict[str, CommitRequest]:
+    def _commits(self) -> dict[str, Changes]:
         commits = dict(self._pinned.commits)
         if self._isolation == "serializable" and commits:
-            everything = CommitReads(whole_table=True)
+            everything = Reads(whole_table=True)
             for table in sorted((self._begun_with | self._pinned.read.keys()) - commits.keys()):
                 version = self._pinned.versions[table]
-                commits[table] = request(
-                    CommitRequest, read_version=version, operation="READ", reads=everything
-                )
+                commits[table] = Changes("READ", version, "", "", reads=everything)
             for table in self._pinned.read.keys() & self._pinned.commits.keys():
-                commits[table] = commits[table].model_copy(update={"reads": everything})
+                commits[table] = replace(commits[table], reads=everything)
         return commits
 
     def _sent(self, body: TransactionRequest) -> TransactionResponse:

@@ -26,7 +26,6 @@ from delvec_contract.commits import (
     BeginRequest,
     BeginResponse,
     CommitOutcome,
-    CommitRequest,
     CommitResponse,
 )
 from delvec_contract.operations import Operation
@@ -52,6 +51,7 @@ from delvec_errors import (
     TooManyRequests,
     from_wire,
 )
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_storage.roots import Roots
 
 __all__ = ["RETRYABLE", "Plan", "ServiceAdapter"]
@@ -114,7 +114,7 @@ class ServiceAdapter(ABC):
     def _attempt(
         self,
         operation: Operation[_Answer],
-        body: BaseModel | None,
+        body: BaseModel | Changes | None,
         parameters: Mapping[str, Any],
         path: Mapping[str, str],
         key: str | None,
@@ -192,7 +192,7 @@ class ServiceAdapter(ABC):
             lambda: self._repeat(lambda: self._attempt(operation, body, present, path, key)),
         )
 
-    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
+    def commit(self, table: str, asked: Changes) -> CommitResponse:
         """Commit; if the response is lost, ask for the outcome before sending it again.
 
         The service recognises its transaction id, so it takes effect once.
@@ -201,11 +201,14 @@ class ServiceAdapter(ABC):
             CommitOutcomeUnknown: the request was sent, but no response came back.
         """
         lost: DelvecError | None = None
+        transaction_id = asked.transaction_id
         for number in range(_COMMIT_RETRIES + 1):
             try:
                 return self._registered(
                     table,
-                    lambda: self._attempt(operations.COMMIT, asked, {}, {"table": table}, transaction_id),
+                    lambda: self._attempt(
+                        operations.COMMIT, asked, {}, {"table": table}, transaction_id or None
+                    ),
                 )
             except _OUTCOME_UNKNOWN as error:
                 failure = error

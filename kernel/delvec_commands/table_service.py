@@ -17,7 +17,6 @@ from delvec_contract.commits import (
     BeginRequest,
     BeginResponse,
     CommitOutcome,
-    CommitRequest,
     CommitResponse,
 )
 from delvec_contract.operations import Operation
@@ -31,6 +30,7 @@ from delvec_contract.plans import (
 )
 from delvec_contract.tables import TableRequest, TableResource
 from delvec_errors import BadRequest
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_storage.roots import Roots
 
 __all__ = ["TableService", "iso_time", "listed", "request"]
@@ -77,7 +77,7 @@ class TableService(Protocol):
     def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
         """Reserve places for deletion vectors."""
 
-    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
+    def commit(self, table: str, asked: Changes) -> CommitResponse:
         """Commit a transaction; one that is sent again gets the same answer.
 
         Raises:

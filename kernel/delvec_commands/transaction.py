@@ -1,8 +1,8 @@
 """One commit of the client: what was read, what changes, and the result."""
 
-import base64
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypedDict
 
@@ -15,22 +15,21 @@ from delvec_contract.commits import (
     AllocateResponse,
     BeginRequest,
     BeginResponse,
-    CommitReads,
-    CommitRequest,
     CommitResponse,
-    FileRows,
-    RewrittenFile,
-    RowDelete,
 )
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
-from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile, Txn
+from delvec_engines.found_rows import serialized_bytes
+from delvec_kernel.actions.actions import AddFile, Cdc, Txn
 from delvec_kernel.alter_table.change_types import WriteChange
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, check_storable
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.statistics.file_statistics import num_records
+from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction.transaction_changes import (
+    Changes,
     FileStatistics,
     MappedOutput,
+    Reads,
     RowMap,
     RowMapFile,
     RowRun,
@@ -152,14 +151,15 @@ class Transaction:
         self._data_change = data_change
         self._parameters = dict(operation_parameters or {})
         self._user_metadata = user_metadata
-        self._reads: CommitReads | None = None
+        self._reads: Reads | None = None
         self._adds: list[AddFile] = []
-        self._removes: list[RemoveFile] = []
-        self._row_deletes: list[RowDelete] = []
-        self._rewritten: list[RewrittenFile] = []
+        self._removes: list[str] = []
+        self._row_deletes: dict[str, BitMap64] = {}
+        self._written_vectors: dict[str, Descriptor] = {}
+        self._rewritten: dict[str, list[RowRun]] = {}
         self._row_map: list[RowMapFile] = []
-        self._added_deletes: list[FileRows] = []
-        self._statistics: list[FileStatistics] = []
+        self._added_deletes: dict[str, BitMap64] = {}
+        self._statistics: dict[str, FileStatistics] = {}
         self._table_changes: list[WriteChange] = []
         self._change_files: list[Cdc] = []
         self.read_version = read_version
@@ -191,11 +191,17 @@ class Transaction:
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove whole files, whatever deletion vectors they have at the time of the commit."""
-        self._removes.extend(RemoveFile(path) for path in paths)
+        self._removes.extend(paths)
 
     def delete_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
-        """Delete rows of live files: physical row indexes by path. Files without indexes are ignored."""
-        self._row_deletes.extend(RowDelete(path=path, rows=sent) for path, sent in _sent(rows))
+        """Delete rows of live files: physical row indexes by path. Files without indexes are ignored.
+
+        Raises:
+            DuplicateFile: a file has lost rows already.
+            InvalidCommit: a row index is larger than Delta can store.
+        """
+        for path, bitmap in _bitmaps(rows):
+            rules.put(self._row_deletes, path, bitmap)
 
     def delete_rows_by_vectors(self, location: str, vectors: Mapping[str, Iterable[int]]) -> None:
         """Write deletion vectors from the client, to files assigned by the service, for sets too large to send.
@@ -213,9 +219,9 @@ class Transaction:
 
     def delete_rows_written(self, vectors: Mapping[str, Descriptor]) -> None:
         """Delete rows by complete deletion vectors, already written to :meth:`deletion_vector_files`."""
-        self._row_deletes.extend(
-            RowDelete(path=path, deletion_vector=descriptor) for path, descriptor in vectors.items()
-        )
+        for path, descriptor in vectors.items():
+            rules.put(self._row_deletes, path, BitMap64())
+            self._written_vectors[path] = descriptor
 
     def deletion_vector_files(self, location: str) -> DeletionVectorFiles:
         """Return the files that deletion vectors of this commit may be written to, for a table at ``location``."""
@@ -239,27 +245,27 @@ class Transaction:
             rows: removing these rows is a conflict: row indexes by path. If they are too many to send, only the files
                 are sent, and removing any of their rows is a conflict.
         """
-        rows_read: list[FileRows] = []
+        rows_read: dict[str, BitMap64] = {}
         read_files, room = list(files), SENT_BYTES
-        for path, indexes in (rows or {}).items():
+        for path, bitmap in _bitmaps(rows or {}):
             if room > 0:
-                for _, sent in _sent({path: indexes}):
-                    rows_read.append(FileRows(path=path, rows=sent))
-                    room -= len(sent)
-            elif _rows(indexes):
+                rows_read[path] = bitmap
+                room -= serialized_bytes([bitmap])
+            else:
                 read_files.append(path)
-        self._reads = CommitReads(whole_table=whole_table, files=read_files, rows=rows_read)
+        self._reads = Reads(whole_table, read_files, rows_read)
 
     def record_rewrite(self, path: str, runs: Iterable[RowRun]) -> None:
         """Record the origin of each row of an added file, so that compactions and row-level changes do not conflict."""
-        self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
+        rules.put(self._rewritten, path, list(runs))
 
     def delete_added_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
         """Say which rows of added files are deleted from the start; for a compaction that copies files whole.
 
         Such a file needs :meth:`record_rewrite`, whose ranks then count all rows of a source.
         """
-        self._added_deletes.extend(FileRows(path=path, rows=sent) for path, sent in _sent(rows))
+        for path, bitmap in _bitmaps(rows):
+            rules.put(self._added_deletes, path, bitmap)
 
     def record_row_map(self, files: Sequence[RowMapFile]) -> None:
         """Record the origin of each row of the added files after sorting, in files that are already written.
@@ -275,15 +281,14 @@ class Transaction:
             files: path, statistics as JSON, and the deletion vector of the file at the time. A file with another one at
                 the time of the commit keeps its statistics.
         """
-        self._statistics.extend(
-            request(
+        for path, stats, vector in files:
+            new = request(
                 FileStatistics,
                 path=path,
                 stats=stats,
                 deletion_vector=None if vector is None else request(Descriptor, **vector),
             )
-            for path, stats, vector in files
-        )
+            rules.put(self._statistics, path, new)
 
     def change_table(self, changes: Iterable[WriteChange]) -> None:
         """Alter the table in the same version: columns of the new files, or the high-water mark of an identity column.
@@ -323,8 +328,8 @@ class Transaction:
             InvalidCommit: or a subclass; the changes contradict the table.
             CommitOutcomeUnknown: the response was lost.
         """
-        body = request(
-            CommitRequest,
+        asked = request(
+            Changes,
             read_version=self.read_version,
             read_mark=self._read_mark,
             transaction_id=self.transaction_id,
@@ -332,15 +337,9 @@ class Transaction:
             operation_parameters=self._parameters,
             operation_metrics=dict(metrics or {}),
             predicate=self._predicate if predicate is None else predicate,
-            reads=self._reads,
             adds=self._adds,
-            removes=self._removes,
-            row_deletes=self._row_deletes,
             data_change=self._data_change,
-            rewritten=self._rewritten,
             row_map=self._mapped(),
-            added_deletes=self._added_deletes,
-            statistics=self._statistics,
             table_changes=self._table_changes,
             change_files=self._change_files,
             keeps_row_ids=self.keeps_row_ids,
@@ -348,7 +347,18 @@ class Transaction:
             user_metadata=self._user_metadata,
             engine_info=self._engine_info,
         )
-        self.result = self._service.commit(self._table_id, body, self.transaction_id)
+        # Not read from the wire's form, where rows are bytes.
+        changes = replace(
+            asked,
+            reads=self._reads,
+            removes=self._removes,
+            row_deletes=self._row_deletes,
+            written_vectors=self._written_vectors,
+            rewritten=self._rewritten,
+            added_deletes=self._added_deletes,
+            statistics=self._statistics,
+        )
+        self.result = self._service.commit(self._table_id, changes)
         return self.result
 
 
@@ -364,11 +374,16 @@ def begin(
     return begun, StructType.from_json(begun.table_schema)
 
 
-def _sent(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, bytes]]:
-    """Yield row indexes in wire format, of files that have any."""
+def _bitmaps(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, BitMap64]]:
+    """Yield the rows of files that have any, as bitmaps that the caller does not change later.
+
+    Raises:
+        InvalidCommit: a row index is larger than Delta can store.
+    """
     for path, indexes in rows.items():
-        if bitmap := _rows(indexes):
-            yield path, base64.b64encode(serialize_bitmap(bitmap))
+        if bitmap := BitMap64(indexes):
+            check_storable(bitmap)
+            yield path, bitmap
 
 
 def _rows(indexes: Iterable[int]) -> BitMap64:

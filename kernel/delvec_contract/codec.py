@@ -7,25 +7,30 @@ writes it, so that nothing is copied from one class to another.
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from operator import itemgetter
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
+from pyroaring import BitMap64
 
-__all__ = ["Body", "as_json", "canonical_json", "checked", "from_json", "parts"]
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+
+__all__ = ["Body", "WireForm", "as_json", "canonical_json", "checked", "from_json", "plain"]
 
 _VALUES: Final = itemgetter(0, 1)
 """Of what pydantic makes of a model's fields, what it expects of those of a dataclass."""
 
 _BODIES: Final[dict[type, "Body"]] = {}
+_FORMS: Final[dict[type, "WireForm[Any, Any]"]] = {}
 _Class = TypeVar("_Class")
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Body:
@@ -97,6 +102,37 @@ class Body:
         )
 
 
+class WireForm(Generic[_Class, _Model]):
+    """Makes pydantic read and write a class of the kernel that has another form on the wire.
+
+    Args:
+        cls: the class.
+        model: the form.
+        read: makes an instance of the class.
+        write: makes the form of one.
+    """
+
+    def __init__(
+        self,
+        cls: type[_Class],
+        model: type[_Model],
+        read: Callable[[_Model], _Class],
+        write: Callable[[_Class], _Model],
+    ) -> None:
+        self._model = model
+        self._write = write
+        self._read = read
+        _FORMS[cls] = self
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler.generate_schema(self._model)
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, read: value if isinstance(value, source) else self._read(read(value)),
+            schema,
+            serialization=core_schema.plain_serializer_function_ser_schema(self._write, return_schema=schema),
+        )
+
+
 def checked(cls: type[_Class], **values: Any) -> _Class:
     """Return an instance of a class of the contract or the kernel, checked as if a request had it.
 
@@ -111,10 +147,12 @@ def checked(cls: type[_Class], **values: Any) -> _Class:
     return made
 
 
-def as_json(value: Any) -> str:
-    """Return an instance of a class of the kernel as the JSON of requests."""
+def as_json(value: Any, *, exclude_none: bool = False) -> str:
+    """Return an instance of a class of the contract or the kernel as the JSON of requests."""
+    if isinstance(value, BaseModel):
+        return value.model_dump_json(by_alias=True, exclude_none=exclude_none)
     kind: Any = type(value)
-    return _adapter(kind).dump_json(value, by_alias=True).decode()
+    return _adapter(kind).dump_json(value, by_alias=True, exclude_none=exclude_none).decode()
 
 
 def from_json(cls: type[_Class], text: str | bytes) -> _Class:
@@ -131,43 +169,43 @@ def from_json(cls: type[_Class], text: str | bytes) -> _Class:
 def canonical_json(value: Any) -> str:
     """Return a text that two values share if they ask for the same, however each was sent: requests are told apart by it.
 
-    Maps are sorted, absent fields have their defaults, and bytes are represented by their digest.
+    Maps are sorted, absent fields have their defaults, and rows are represented by a digest.
 
     Raises:
         TypeError: it holds what no request does.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
 
 
-def parts(value: Any) -> dict[str, Any]:
-    """Return the fields of a body, or of an object in one, by their names on the wire.
+def plain(value: Any) -> Any:
+    """Return part of a request as something that JSON has a type for, one level deep; fields have their names on the wire.
 
     Raises:
-        TypeError: it is none.
+        TypeError: no request has it.
     """
-    kind: Any = type(value)
-    return {name: getattr(value, attribute) for attribute, name in _names(kind).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return sha256(value).hexdigest()
+    if isinstance(value, BitMap64):
+        return sha256(serialize_bitmap(value)).hexdigest()
     if isinstance(value, datetime):
         return value.isoformat()
-    return dict(value) if isinstance(value, Mapping) else parts(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    kind: Any = type(value)
+    return {name: getattr(value, attribute) for attribute, name in _names(kind).items()}
 
 
 @cache
 def _names(cls: Any) -> dict[str, str]:
     model = _BODIES[cls].model if cls in _BODIES else cls
-    if model is None or not issubclass(model, BaseModel):
+    if model is not None and issubclass(model, BaseModel):
+        return {name: field.alias or name for name, field in model.model_fields.items()}
+    if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} is not part of a request.")
-    return {name: field.alias or name for name, field in model.model_fields.items()}
+    return {each.name: each.name.replace("_", "-") for each in fields(cls)}
 
 
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(Annotated[cls, _BODIES[cls]])
+    return TypeAdapter(Annotated[cls, _FORMS.get(cls) or _BODIES[cls]])
 
 
 def _into(schema: Any, cls: type) -> Any:

@@ -4,13 +4,15 @@ Tested in `tests/integration/service/commits/test_commit.py` and
 `tests/integration/service/commits/test_commit_checks.py`.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pyroaring import BitMap64
 
 from delvec_contract.actions import AddFile, AppTransaction, ChangeFile, DeletionVectorDescriptor, RemoveFile
 from delvec_contract.alterations import AnyWriteChange
-from delvec_contract.codec import Body
+from delvec_contract.codec import Body, WireForm
 from delvec_contract.shapes import (
     FILES,
     Answer,
@@ -27,7 +29,12 @@ from delvec_contract.shapes import (
     TransactionId,
 )
 from delvec_contract.tables import SnapshotResponse
+from delvec_errors import CorruptDeletionVector, InvalidBitmap
+from delvec_kernel.actions import actions
+from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction import transaction_changes
+from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, Reads, RowRun
 
 __all__ = [
     "AllocateRequest",
@@ -36,14 +43,24 @@ __all__ = [
     "AllocatedVectorFile",
     "BeginRequest",
     "BeginResponse",
+    "Commit",
     "CommitOutcome",
-    "CommitReads",
     "CommitRequest",
     "CommitResponse",
-    "FileRows",
-    "RewrittenFile",
-    "RowDelete",
 ]
+
+_SAME: Final = (
+    "read_version",
+    "read_mark",
+    "operation",
+    "predicate",
+    "data_change",
+    "row_map",
+    "keeps_row_ids",
+    "app_transaction",
+    "user_metadata",
+)
+"""The fields of a commit that are the same on the wire."""
 
 
 class BeginRequest(Envelope):
@@ -346,6 +363,117 @@ class CommitRequest(Envelope):
     app_transaction: AppTransaction | None = None
     user_metadata: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
+
+
+def _changes(asked: CommitRequest) -> Changes:
+    """Read a commit; the rows of deletion vectors that the engine wrote are left empty.
+
+    Raises:
+        DuplicateFile: a file is named twice.
+        InvalidBitmap: rows are no bitmap.
+    """
+    row_deletes: dict[str, BitMap64] = {}
+    for entry in asked.row_deletes:
+        rows = BitMap64() if entry.rows is None else _rows(entry.path, entry.rows)
+        rules.put(row_deletes, entry.path, rows)
+    rewritten: dict[str, list[RowRun]] = {}
+    for each in asked.rewritten:
+        rules.put(rewritten, each.path, each.runs)
+    statistics: dict[str, FileStatistics] = {}
+    for file in asked.statistics:
+        rules.put(statistics, file.path, file)
+    reads = asked.reads
+    return Changes(
+        transaction_id=asked.transaction_id or "",
+        engine_info=asked.engine_info or "",
+        parameters=asked.operation_parameters,
+        metrics=asked.operation_metrics,
+        reads=None if reads is None else _reads(reads),
+        adds=asked.adds,
+        change_files=asked.change_files,
+        table_changes=asked.table_changes,
+        removes=[remove.path for remove in asked.removes],
+        row_deletes=row_deletes,
+        written_vectors={
+            entry.path: entry.deletion_vector
+            for entry in asked.row_deletes
+            if entry.deletion_vector is not None
+        },
+        rewritten=rewritten,
+        added_deletes=_rows_by_path(asked.added_deletes),
+        statistics=statistics,
+        **{name: getattr(asked, name) for name in _SAME},
+    )
+
+
+def _request(changes: Changes) -> CommitRequest:
+    """Write a commit, which was checked when it was made."""
+    reads, vectors = changes.reads, changes.written_vectors
+    return CommitRequest.model_construct(
+        transaction_id=changes.transaction_id or None,
+        engine_info=changes.engine_info or None,
+        operation_parameters=dict(changes.parameters),
+        operation_metrics=dict(changes.metrics),
+        reads=None if reads is None else _commit_reads(reads),
+        adds=list(changes.adds),
+        change_files=list(changes.change_files),
+        table_changes=list(changes.table_changes),
+        removes=[actions.RemoveFile(path) for path in changes.removes],
+        row_deletes=[
+            RowDelete.model_construct(
+                path=path,
+                rows=None if path in vectors else serialize_bitmap(rows),
+                deletion_vector=vectors.get(path),
+            )
+            for path, rows in changes.row_deletes.items()
+        ],
+        rewritten=[
+            RewrittenFile.model_construct(path=path, runs=list(runs))
+            for path, runs in changes.rewritten.items()
+        ],
+        added_deletes=_file_rows(changes.added_deletes),
+        statistics=list(changes.statistics.values()),
+        **{name: getattr(changes, name) for name in _SAME},
+    )
+
+
+def _reads(reads: CommitReads) -> Reads:
+    return Reads(reads.whole_table, reads.files, _rows_by_path(reads.rows))
+
+
+def _commit_reads(reads: Reads) -> CommitReads:
+    return CommitReads.model_construct(
+        whole_table=reads.whole_table, files=list(reads.files), rows=_file_rows(reads.rows)
+    )
+
+
+def _rows(path: str, data: bytes) -> BitMap64:
+    try:
+        return deserialize_bitmap(data)
+    except CorruptDeletionVector as error:
+        raise InvalidBitmap(
+            f"The rows of file '{path}' are not a 64-bit Roaring bitmap in the portable format; serialize them "
+            "again.",
+            file=path,
+        ) from error
+
+
+def _rows_by_path(entries: Sequence[FileRows]) -> dict[str, BitMap64]:
+    found: dict[str, BitMap64] = {}
+    for entry in entries:
+        rules.put(found, entry.path, _rows(entry.path, entry.rows))
+    return found
+
+
+def _file_rows(rows_by_path: Mapping[str, BitMap64]) -> list[FileRows]:
+    return [
+        FileRows.model_construct(path=path, rows=serialize_bitmap(rows))
+        for path, rows in rows_by_path.items()
+    ]
+
+
+Commit: TypeAlias = Annotated[Changes, WireForm(Changes, CommitRequest, _changes, _request)]
+"""The body of a commit: in process its changes, on the wire a :class:`CommitRequest`."""
 
 
 class CommitResponse(Answer):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from delvec_contract.commits import CommitRequest, CommitResponse
+from delvec_contract.commits import Commit, CommitResponse
 from delvec_contract.shapes import Answer, Envelope, TransactionId
 from delvec_contract.tables import SnapshotResponse
 
@@ -28,7 +28,7 @@ class TableCommit(Envelope):
     """What a transaction changes in one table."""
 
     table: _Table
-    commit: CommitRequest = Field(
+    commit: Commit = Field(
         description="As a commit to this table alone. Its transaction id is the transaction's. One that changes nothing only "
         "has what it read checked."
     )

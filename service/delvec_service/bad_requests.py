@@ -3,50 +3,53 @@
 Tested in `tests/integration/service/commits/test_text_in_commits.py`.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pyroaring import BitMap64
 
-from delvec_contract.codec import canonical_json, parts
+from delvec_contract.codec import plain
 from delvec_errors import BadRequest
+from delvec_kernel.transaction.transaction_changes import Changes
 
 __all__ = ["check_body", "check_text", "check_texts", "invalid", "printable"]
-
 
 _SUSPECT: Final = ("\\u0000", "\\ud")
 """NUL, and surrogates, in JSON of ASCII."""
 
 
-def check_body(body: BaseModel | None) -> None:
+def check_body(body: BaseModel | Changes | None) -> None:
     """Check the texts of a body that was not sent, and may be large; see :func:`check_texts`."""
-    text = canonical_json(body)
+    text = json.dumps(body, default=_with_texts)
     if any(each in text for each in _SUSPECT):
-        check_texts(body)
+        check_texts(json.loads(text))
 
 
-def check_texts(body: Any) -> None:
+def _with_texts(value: Any) -> Any:
+    return None if isinstance(value, BitMap64) else plain(value)
+
+
+def check_texts(parsed: Any) -> None:
     """Reject NUL, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode.
 
     Raises:
         BadRequest: a text, or a name, has one.
     """
-    pending: list[tuple[str, Any]] = [("", body)]
+    pending: list[tuple[str, Any]] = [("", parsed)]
     while pending:
         where, node = pending.pop()
-        if isinstance(node, BaseModel) or is_dataclass(node):
-            node = parts(node)
         if isinstance(node, str):
             check_text(node, f"body field '{where}'" if where else "body")
-        elif isinstance(node, Mapping):
+        elif isinstance(node, dict):
             for key, value in node.items():
                 check_text(key, f"body: the name of a field{f' of {where!r}' if where else ''}")
                 if isinstance(value, str) and _is_partition_value(where):
                     check_halves(value, f"body field '{where}.{key}'")
                 elif not isinstance(value, int | float):
                     pending.append((f"{where}.{key}" if where else key, value))
-        elif isinstance(node, list | tuple):
+        elif isinstance(node, list):
             pending.extend((f"{where}.{index}", value) for index, value in enumerate(node))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_contract.commands import DeleteRequest, OptimizePlan, OptimizeRequest, PlannedFiles, UpdateRequest
-from delvec_contract.commits import CommitRequest, CommitResponse
+from delvec_contract.commits import CommitResponse
 from delvec_contract.plans import PlanRequest, PlanResponse
 from delvec_contract.policies import PlannedMaintenance
 from delvec_contract.tables import TableResource as Resource
@@ -23,8 +23,9 @@ from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailab
 from delvec_errors.texts import counted
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import byte_size_text, is_true
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_answers
-from delvec_service.commits.commit_request import changes_of
+from delvec_service.commits.commit_request import accepted
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.in_process import Handlers, InProcessService
 from delvec_service.logs import log_context
@@ -429,21 +430,20 @@ class _CommandService(InProcessService):
             )
         return planned, files
 
-    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
+    def commit(self, table: str, asked: Changes) -> CommitResponse:
         """Commit, unless an earlier copy of the request already has."""
         if self._identity is not None:
             # The command may have read a version that an earlier copy committed while this one was beginning.
             self._check_earlier(self._identity, self._newest_version())
-            transaction_id = self._identity.transaction_id
-        self.done = super().commit(table, asked, transaction_id)
+            asked = replace(asked, transaction_id=self._identity.transaction_id)
+        self.done = super().commit(table, asked)
         return self.done
 
-    def _commit(self, table: OpenTable, body: Any, key: str | None) -> CommitResponse:
+    def _commit(self, table: OpenTable, asked: Changes) -> CommitResponse:
         if self._identity is None:
-            return super()._commit(table, body, key)
+            return super()._commit(table, asked)
         # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
-        changes = changes_of(body, self._identity.transaction_id, self._of_command)
-        changes = replace(changes, request_hash=self._identity.request_hash)
+        changes = accepted(asked, asked.transaction_id, self._identity.request_hash, self._of_command)
         return commit_answers.commit_changes(self.service.commits, self._of_command, changes)[0]
 
     def _check_earlier(self, identity: _RequestIdentity, newest: int) -> None:

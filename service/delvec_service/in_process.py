@@ -23,6 +23,7 @@ from delvec_contract.commits import CommitResponse
 from delvec_contract.operations import Operation
 from delvec_contract.tables import HistoryResponse, TablesResponse
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable, from_wire
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service import registration
 from delvec_service.auth.request_access import Access
 from delvec_service.bad_requests import check_body, check_text
@@ -99,7 +100,7 @@ class InProcessService(ServiceAdapter):
     def _attempt(
         self,
         operation: Operation[_Answer],
-        body: BaseModel | None,
+        body: BaseModel | Changes | None,
         parameters: Mapping[str, Any],
         path: Mapping[str, str],
         key: str | None,
@@ -107,8 +108,8 @@ class InProcessService(ServiceAdapter):
         def run() -> Any:
             _check_path(path)
             check_body(body)
-            if operation.name == operations.COMMIT.name:
-                return self._commit(self._table(path["table"]), body, key)
+            if isinstance(body, Changes):
+                return self._commit(self._table(path["table"]), body)
             direct = _DIRECT.get((operation.name, *sorted(parameters)))
             if direct is not None:
                 table = self._table(path["table"]) if "table" in path else None
@@ -177,8 +178,8 @@ class InProcessService(ServiceAdapter):
         bind_log_context(table=table.name, table_id=table.record.id)
         return table
 
-    def _commit(self, table: OpenTable, body: Any, key: str | None) -> CommitResponse:
-        committed = commit_answers.commit(self.service.commits, self.service.answers, table, body, key)
+    def _commit(self, table: OpenTable, asked: Changes) -> CommitResponse:
+        committed = commit_answers.commit(self.service.commits, self.service.answers, table, asked)
         if not isinstance(committed, StoredAnswer):
             return committed[0]
         if committed.status >= _ERRORS:

@@ -29,12 +29,13 @@ from pathlib import Path
 
 from pyroaring import BitMap64
 
-from delvec_contract.commits import CommitRequest
+from delvec_contract.codec import checked
 from delvec_contract.transactions import TransactionRequest
 from delvec_errors import CommitOutcomeUnknown, ConcurrentModification
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.features.managed_tables import TABLE_ID
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_answers, fault_points
 from delvec_service.config import Settings
 from delvec_service.scans.describe import snapshots_answer
@@ -171,7 +172,7 @@ class History:
     def alone(self, dice, service, tables, one):
         number = dice.randrange(TABLES)
         body = self.commit_of(dice, service, tables, one, number, "append")
-        request = CommitRequest.model_validate({**body, "transaction-id": one.key})
+        request = checked(Changes, **body, transaction_id=one.key)
         commit_answers.commit(service.commits, service.answers, tables[number], request)
 
     def together(self, dice, service, tables, one):

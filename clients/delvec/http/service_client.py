@@ -24,9 +24,11 @@ from delvec.http.error_answers import answer_lost, error_of, not_delvec
 from delvec.http.plan_stream import ARROW_STREAM, read_plan
 from delvec_commands.service_adapter import Plan, ServiceAdapter
 from delvec_commands.vended_credentials import TableCredentials
+from delvec_contract.codec import as_json
 from delvec_contract.operations import Operation
 from delvec_contract.tables import TableResource
 from delvec_errors import BadRequest, DelvecError, InternalError, ServiceUnavailable
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_storage.roots import Roots
 from delvec_storage.table_credentials import forget_credentials, use_credentials
 
@@ -126,7 +128,7 @@ class ServiceClient(ServiceAdapter):
     def _attempt(
         self,
         operation: Operation[_Answer],
-        body: BaseModel | None,
+        body: BaseModel | Changes | None,
         parameters: Mapping[str, Any],
         path: Mapping[str, str],
         key: str | None,
@@ -156,7 +158,7 @@ class ServiceClient(ServiceAdapter):
         path: Mapping[str, str],
         *,
         parameters: Mapping[str, Any] | None = None,
-        body: BaseModel | None = None,
+        body: BaseModel | Changes | None = None,
         key: str | None = None,
         accept: str = "application/json",
     ) -> Iterator[httpx.Response]:
@@ -167,7 +169,7 @@ class ServiceClient(ServiceAdapter):
             headers["Idempotency-Key"] = key
         content: bytes | None = None
         if body is not None:
-            content = body.model_dump_json(by_alias=True, exclude_none=True).encode()
+            content = as_json(body, exclude_none=True).encode()
             headers["Content-Type"] = "application/json"
         if self._http.is_closed:
             raise ServiceUnavailable("this connection is closed; call delvec.connect() again")

@@ -41,6 +41,7 @@ __all__ = [
     "Where",
     "check_rows_exist",
     "check_size",
+    "check_storable",
     "decode",
     "decode_inline",
     "decode_uuid",
@@ -236,6 +237,18 @@ def serialize_bitmap(bitmap: BitMap64) -> bytes:
     """Return ``bitmap``, which is not modified, as compact portable 64-bit Roaring bytes.
 
     Raises:
+        InvalidCommit: see :func:`check_storable`.
+    """
+    check_storable(bitmap)
+    compact = bitmap.copy()
+    compact.run_optimize()
+    return bytes(compact.serialize())
+
+
+def check_storable(bitmap: BitMap64) -> None:
+    """Refuse rows that no deletion vector can have.
+
+    Raises:
         InvalidCommit: a row index is larger than Delta can store.
     """
     if bitmap and bitmap.max() > MAX_ROW_INDEX:
@@ -243,9 +256,6 @@ def serialize_bitmap(bitmap: BitMap64) -> bytes:
             f"Row index {bitmap.max()} is above {MAX_ROW_INDEX}, the largest that a deletion vector can "
             "hold; send row indexes that start at 0 in each file."
         )
-    compact = bitmap.copy()
-    compact.run_optimize()
-    return bytes(compact.serialize())
 
 
 def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:

@@ -6,7 +6,7 @@ Tested in `tests/integration/service/commits/test_commit_checks.py` and
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from pyroaring import BitMap64
@@ -39,9 +39,11 @@ __all__ = [
     "distinct",
     "file_key",
     "not_live",
+    "put",
     "refused",
 ]
 
+_Value = TypeVar("_Value")
 _LONGEST_PATH: Final = 3000
 """Object stores accept 1024 bytes, each of them encoded."""
 _LONGEST_NAME: Final = 255
@@ -79,9 +81,24 @@ def distinct(paths: Iterable[str], table: str, location: str, what: str) -> list
     for path in paths:
         key = file_key(path, table, location)
         if key in keys:
-            raise DuplicateFile(f"File '{path}' {what} twice in one commit; name each file once.", file=path)
+            raise _named_twice(path, what)
         keys[key] = None
     return list(keys)
+
+
+def put(files: dict[str, _Value], path: str, value: _Value) -> None:
+    """Add what a commit says about a file, which it may name once.
+
+    Raises:
+        DuplicateFile: the file is there already.
+    """
+    if path in files:
+        raise _named_twice(path, "is named")
+    files[path] = value
+
+
+def _named_twice(path: str, what: str) -> DuplicateFile:
+    return DuplicateFile(f"File '{path}' {what} twice in one commit; name each file once.", file=path)
 
 
 def check_new_paths(adds: Sequence[AddFile], change_files: Sequence[Cdc], location: str) -> None:

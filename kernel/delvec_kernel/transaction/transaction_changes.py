@@ -156,7 +156,11 @@ class FileRepair:
 class Changes:
     """A transaction, as requested.
 
+    Clients fill in what :class:`delvec_contract.commits.CommitRequest` has; the rest is the service's.
+
     Attributes:
+        transaction_id: the idempotency key; empty if a client leaves it to the service.
+        engine_info: of the client; the service adds its own.
         removes: paths of whole files.
         row_deletes: physical row indexes by file path; may include rows already deleted.
         written_vectors: descriptors by path, of deletion vectors that the engine wrote: the deleted rows of the version

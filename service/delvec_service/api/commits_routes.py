@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path, Response, status
 
-from delvec_contract.commits import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_contract.commits import BeginRequest, BeginResponse, Commit, CommitResponse
 from delvec_errors import (
     AppendOnlyTable,
     BadRequest,
@@ -96,7 +96,7 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
 )
 def commit(
     table: Table,
-    body: CommitRequest,
+    body: Commit,
     service: ServiceState,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:

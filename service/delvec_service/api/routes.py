@@ -8,12 +8,13 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 
 from delvec_errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.authorizer import ACCESS
@@ -55,8 +56,7 @@ class Route(APIRoute):
         handle = self.handler()
         parameter_names = _query_parameters(self.dependant)
         field = self.body_field
-        body: Any = None if field is None else field.field_info.annotation
-        model: TypeAdapter[Any] | None = None if body is None else TypeAdapter(body)
+        model: TypeAdapter[Any] | None = None if field is None else _adapter(field.field_info)
         required = field is not None and field.field_info.is_required()
 
         async def run(raw_request: Request) -> Response:
@@ -97,6 +97,11 @@ class LenientRoute(Route):
     """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
 
     lenient = True
+
+
+def _adapter(body: FieldInfo) -> TypeAdapter[Any]:
+    form: Any = Annotated[body.annotation, *body.metadata] if body.metadata else body.annotation
+    return TypeAdapter(form)
 
 
 def _query_parameters(dependant: Dependant) -> set[str]:

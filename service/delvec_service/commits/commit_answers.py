@@ -3,19 +3,18 @@
 Tested in `tests/integration/service/commits/test_commit.py`.
 """
 
-import dataclasses
 import json
 import uuid
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
-from delvec_contract.commits import CommitOutcome, CommitRequest, CommitResponse
+from delvec_contract.commits import CommitOutcome, CommitResponse
 from delvec_contract.shapes import ErrorBody
 from delvec_contract.transactions import CommittedTable, TransactionRequest, TransactionResponse
 from delvec_errors import DelvecError
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.commit import AlreadyApplied, Commits, Committed, NothingToDo
-from delvec_service.commits.commit_request import changes_of
+from delvec_service.commits.commit_request import accepted
 from delvec_service.commits.commit_result import Rebased
 from delvec_service.commits.idempotency import Answers, commit_hash, is_final, request_hash
 from delvec_service.commits.multi_table import MultiTableCommits, Participant
@@ -36,7 +35,7 @@ def commit(
     commits: Commits,
     answers: Answers,
     table: OpenTable,
-    asked: CommitRequest,
+    asked: Changes,
     idempotency_key: str | None = None,
 ) -> tuple[CommitResponse, bool] | StoredAnswer:
     """Commit one transaction. Its id is the idempotency key.
@@ -55,13 +54,13 @@ def commit(
     bind_log_context(change=asked.operation)
     key = asked.transaction_id or idempotency_key
     if key is None:
-        return commit_changes(commits, table, changes_of(asked, str(uuid.uuid4()), table))
+        return commit_changes(commits, table, accepted(asked, str(uuid.uuid4()), None, table))
     hashed = commit_hash(table.record.id, asked)
     stored_answer = answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer
     try:
-        changes = dataclasses.replace(changes_of(asked, key, table), request_hash=hashed)
+        changes = accepted(asked, key, hashed, table)
         answer, is_replayed = commit_changes(commits, table, changes)
     except DelvecError as error:
         if is_final(error):
@@ -126,7 +125,7 @@ def commit_transaction(
         return stored_answer
     try:
         participants = [
-            Participant(table, dataclasses.replace(changes_of(each.commit, key, table), request_hash=hashed))
+            Participant(table, accepted(each.commit, key, hashed, table))
             for table, each in zip(tables, asked.tables, strict=True)
         ]
         decision, is_replayed = multi_table.commit(participants, key, hashed)

@@ -14,6 +14,7 @@ from delvec_errors import (
     CommitOverwritten,
     ConcurrentAppend,
     ConcurrentModification,
+    DuplicateFile,
     FileNotInSnapshot,
     InvalidCommit,
     InvalidDeletionVector,
@@ -123,6 +124,38 @@ def test_files_are_written_another_way(people, tmp_path):
 def test_a_contradiction_is_refused_by_name(people):
     with pytest.raises(FileNotInSnapshot), people.transaction("DELETE") as change:
         change.delete_rows({"nowhere.parquet": [1]})
+    assert people.version() == 1
+
+
+def test_a_file_loses_rows_once(people):
+    file = the_file(people)
+    change = people.transaction("DELETE")
+    change.delete_rows({file: [1]})
+    with pytest.raises(DuplicateFile, match="twice"):
+        change.delete_rows({file: [2]})
+    change.commit()
+    assert ids(people) == [0, *range(2, 10)]
+
+
+def test_a_bitmap_that_is_changed_later_deletes_what_it_was(people):
+    rows = BitMap64([1])
+    change = people.transaction("DELETE")
+    change.delete_rows({the_file(people): rows})
+    rows.add(2)
+    change.commit()
+    rows |= BitMap64(range(10))
+
+    assert ids(people) == [0, *range(2, 10)]
+    people.delete("id = 5")
+    assert ids(people) == [0, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_a_row_that_no_vector_can_have_is_refused(people):
+    with (
+        pytest.raises(InvalidCommit, match="the largest that a deletion vector can"),
+        people.transaction("DELETE") as change,
+    ):
+        change.delete_rows({the_file(people): [2**63 - 1]})
     assert people.version() == 1
 
 

@@ -1,16 +1,19 @@
 """The port to the service: both adapters answer alike."""
 
+import base64
 import uuid
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
 from delvec_commands.service_adapter import ServiceAdapter
 from delvec_contract import operations
-from delvec_contract.commits import AllocateRequest, BeginRequest, CommitRequest
+from delvec_contract.codec import checked
+from delvec_contract.commits import AllocateRequest, BeginRequest
 from delvec_contract.plans import AdditionsRequest, ChangesRequest, PlanRequest
 from delvec_contract.tables import TableRequest
 from delvec_errors import (
@@ -24,6 +27,8 @@ from delvec_errors import (
     VersionNotFound,
 )
 from delvec_kernel.actions.actions import AddFile, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.embedded import EmbeddedService
@@ -61,14 +66,21 @@ def table(lake, tmp_path):
     return table
 
 
-def removal(plan, files, **more):
+def removal(plan, files, *, transaction_id="key", **more):
     """A commit that removes the first file."""
     removes = [RemoveFile(path=files["path"][0].as_py())]
-    return CommitRequest(read_version=plan.version, operation="DELETE", removes=removes, **more)
+    return checked(
+        Changes,
+        read_version=plan.version,
+        operation="DELETE",
+        removes=removes,
+        transaction_id=transaction_id,
+        **more,
+    )
 
 
 def appending(*adds):
-    return CommitRequest(read_version=2, operation="WRITE", adds=list(adds))
+    return checked(Changes, read_version=2, operation="WRITE", transaction_id="key", adds=list(adds))
 
 
 def test_half_a_character_in_a_new_file_is_refused_in_process(tmp_path):
@@ -79,32 +91,37 @@ def test_half_a_character_in_a_new_file_is_refused_in_process(tmp_path):
         for bad in ({"path": "a\ud800.parquet"}, {"path": "a.parquet", "tags": {"\ud800": "x"}}):
             with pytest.raises(BadRequest, match="lone surrogate"):
                 service.commit(
-                    table.id,
-                    appending(AddFile(**bad, partition_values={}, size=1, modification_time=1)),
-                    "key",
+                    table.id, appending(AddFile(**bad, partition_values={}, size=1, modification_time=1))
                 )
 
 
 def test_a_commit_that_is_sent_again_another_way_has_the_first_answer(tmp_path):
-    """By the other adapter, with the key in the header only, and with defaults spelled out."""
+    """By the other adapter, with the key in the header, maps in another order, and defaults spelled out."""
     settings = Settings.embedded(f"sqlite:///{tmp_path / 'service.db'}")
-    one, other = (make(settings) for make in ADAPTERS.values())
-    with Connection(one) as lake, Connection(other):
+    http, embedded = (make(settings) for make in ADAPTERS.values())
+    with Connection(embedded) as lake, Connection(http):
         table = lake.create_table(tmp_path / "people", "id long")
         table.append(ROWS)
-        plan, files = one.plan(table.id, PlanRequest())
-        parameters = {"a": "1", "b": "2"}
-        first = one.commit(table.id, removal(plan, files, operation_parameters=parameters), "key")
-        again = removal(
-            plan,
-            files,
-            operation_parameters=dict(reversed(parameters.items())),
-            data_change=True,
-            transaction_id="key",
-        )
-        assert other.commit(table.id, again, "key") == first
-        with pytest.raises(IdempotencyKeyReused):
-            other.commit(table.id, removal(plan, files, operation_parameters={"a": "2"}), "key")
+        path = embedded.plan(table.id, PlanRequest())[1]["path"][0].as_py()
+        with table.transaction("DELETE", read_version=1, operation_parameters={"a": "1", "b": "2"}) as change:
+            change.delete_rows({path: [0, 1, 2]})
+        rows = base64.b64encode(serialize_bitmap(BitMap64([2, 1, 0]))).decode()
+        body = {
+            "operation": "DELETE",
+            "operation-parameters": {"b": "2", "a": "1"},
+            "read-version": 1,
+            "row-deletes": [{"rows": rows, "path": path}],
+            "data-change": True,
+            "engine-info": change.result and table.history(1)[0]["engineInfo"].partition(" ")[0],
+        }
+
+        def again(**other):
+            url, key = f"/v1/tables/{table.id}/commits", {"Idempotency-Key": change.transaction_id}
+            return http._http.post(url, json=body | other, headers=key)
+
+        assert (again().json()["version"], table.version()) == (2, 2)
+        for other in ({"operation-parameters": {"a": "1"}}, {"data-change": False}, {"read-version": 0}):
+            assert again(**other).json()["error"]["type"] == "IdempotencyKeyReused"
 
 
 def test_a_plan_has_its_files_as_arrow(service, table):
@@ -140,24 +157,24 @@ def test_a_commit_that_is_sent_again_has_the_first_answer(service, table):
     key = str(uuid.uuid4())
     body = removal(plan, files, transaction_id=key)
 
-    first = service.commit(table.id, body, key)
+    first = service.commit(table.id, body)
     assert (first.result, first.version, first.operation_metrics["numRemovedFiles"]) == ("committed", 3, 1)
-    assert service.commit(table.id, body, key) == first
+    assert service.commit(table.id, body) == first
     assert table.version() == 3
     outcome = service.outcome(table.id, key, plan.version)
     assert (outcome.result, outcome.commit.version) == ("committed", 3)
     other = removal(plan, files, transaction_id=key, user_metadata="another")
     with pytest.raises(IdempotencyKeyReused):
-        service.commit(table.id, other, key)
+        service.commit(table.id, other)
 
 
 def test_a_commit_without_effect_is_remembered_too(service, table):
     key = str(uuid.uuid4())
-    body = CommitRequest(read_version=2, operation="DELETE", transaction_id=key)
+    body = checked(Changes, read_version=2, operation="DELETE", transaction_id=key)
 
-    first = service.commit(table.id, body, key)
+    first = service.commit(table.id, body)
     assert (first.result, first.version) == ("nothing-to-do", None)
-    assert service.commit(table.id, body, key) == first
+    assert service.commit(table.id, body) == first
     assert service.outcome(table.id, key).result == "nothing-to-do"
 
 
@@ -170,7 +187,7 @@ def test_a_conflict_says_who_won_also_when_it_is_sent_again(service, table):
     conflicts = []
     for _ in range(2):
         with pytest.raises(ConcurrentDeleteDelete) as caught:
-            service.commit(table.id, body, key)
+            service.commit(table.id, body)
         conflicts.append(caught.value.conflict)
     assert conflicts[0]["winning-version"] == 3
     assert conflicts[0] == conflicts[1]
@@ -236,13 +253,15 @@ ERRORS = {
     ),
     "NUL in a body": (
         lambda service, table: service.commit(
-            table, CommitRequest(read_version=2, operation="DELETE", user_metadata="a\0b"), "key"
+            table,
+            checked(Changes, read_version=2, operation="DELETE", transaction_id="key", user_metadata="a\0b"),
         ),
         (BadRequest, "body field 'user-metadata': the character NUL"),
     ),
     "NUL in a new file": (
         lambda service, table: service.commit(
-            table, appending(AddFile("a.parquet", {}, 1, 1, tags={"x": "\0"})), "key"
+            table,
+            appending(AddFile("a.parquet", {}, 1, 1, tags={"x": "\0"})),
         ),
         (BadRequest, "body field 'adds.0.tags.x': the character NUL"),
     ),

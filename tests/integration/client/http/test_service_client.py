@@ -16,7 +16,7 @@ from delvec.http.plan_stream import ARROW_STREAM
 from delvec.http.service_client import ServiceClient
 from delvec_commands.backoff import pause
 from delvec_contract import operations
-from delvec_contract.commits import CommitRequest, CommitResponse
+from delvec_contract.commits import CommitResponse
 from delvec_contract.plans import PlanRequest, PlanResponse
 from delvec_contract.tables import TableRequest
 from delvec_errors import (
@@ -32,6 +32,7 @@ from delvec_errors import (
     TableNotFound,
     Unauthorized,
 )
+from delvec_kernel.transaction.transaction_changes import Changes
 
 
 class Script(httpx.BaseTransport):
@@ -86,7 +87,7 @@ PEOPLE = {
     "created-at": "2026-01-01T00:00:00+00:00",
 }
 REGISTER = TableRequest(location="file:///data/people")
-COMMIT = CommitRequest(read_version=1, operation="DELETE")
+COMMIT = Changes("DELETE", 1, "5f1c", "")
 
 
 def test_requests_carry_token_request_id_and_base_path():
@@ -213,7 +214,7 @@ DONE = CommitResponse(
 
 
 def commit(client):
-    return client.commit("t", COMMIT, "5f1c").model_dump(mode="json", by_alias=True)
+    return client.commit("t", COMMIT).model_dump(mode="json", by_alias=True)
 
 
 @pytest.mark.parametrize("failure", LOST)
