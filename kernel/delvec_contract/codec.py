@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter, create_model
@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 
-__all__ = ["Body", "WireForm", "as_json", "canonical_json", "checked", "from_json", "plain"]
+__all__ = ["Body", "WireForm", "as_json", "canonical_json", "checked", "from_json"]
 
 _VALUES: Final = itemgetter(0, 1)
 """Of what pydantic makes of a model's fields, what it expects of those of a dataclass."""
@@ -169,38 +169,37 @@ def from_json(cls: type[_Class], text: str | bytes) -> _Class:
 def canonical_json(value: Any) -> str:
     """Return a text that two values share if they ask for the same, however each was sent: requests are told apart by it.
 
-    Maps are sorted, absent fields have their defaults, and rows are represented by a digest.
+    It is JSON in ASCII, with sorted maps, the defaults of absent fields, and a digest of rows.
 
     Raises:
         TypeError: it holds what no request does.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), check_circular=False, default=_plain)
 
 
-def plain(value: Any) -> Any:
-    """Return part of a request as something that JSON has a type for, one level deep; fields have their names on the wire.
-
-    Raises:
-        TypeError: no request has it.
-    """
-    if isinstance(value, BitMap64):
-        return sha256(serialize_bitmap(value)).hexdigest()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
+def _plain(value: Any) -> Any:
     kind: Any = type(value)
-    return {name: getattr(value, attribute) for attribute, name in _names(kind).items()}
+    return _plain_form(kind)(value)
 
 
 @cache
-def _names(cls: Any) -> dict[str, str]:
+def _plain_form(cls: Any) -> Callable[[Any], Any]:
+    """Return what makes values that JSON has types for of the instances of a class."""
+    if issubclass(cls, BitMap64):
+        return lambda rows: sha256(serialize_bitmap(rows)).hexdigest()
+    if issubclass(cls, datetime):
+        return datetime.isoformat
+    if issubclass(cls, Mapping):
+        return dict
     model = _BODIES[cls].model if cls in _BODIES else cls
     if model is not None and issubclass(model, BaseModel):
-        return {name: field.alias or name for name, field in model.model_fields.items()}
-    if not is_dataclass(cls):
+        names = {name: field.alias or name for name, field in model.model_fields.items()}
+    elif is_dataclass(cls):
+        names = {each.name: each.name.replace("_", "-") for each in fields(cls)}
+    else:
         raise TypeError(f"{cls.__name__} is not part of a request.")
-    return {each.name: each.name.replace("_", "-") for each in fields(cls)}
+    values, known = attrgetter(*names, "__class__"), tuple(names.values())
+    return lambda value: dict(zip(known, values(value), strict=False))
 
 
 @cache

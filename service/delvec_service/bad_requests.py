@@ -8,27 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pyroaring import BitMap64
 
-from delvec_contract.codec import plain
+from delvec_contract.codec import canonical_json
 from delvec_errors import BadRequest
 from delvec_kernel.transaction.transaction_changes import Changes
 
 __all__ = ["check_body", "check_text", "check_texts", "invalid", "printable"]
 
 _SUSPECT: Final = ("\\u0000", "\\ud")
-"""NUL, and surrogates, in JSON of ASCII."""
+"""What NUL and lone surrogates are in JSON of ASCII, as are halves of other characters."""
 
 
-def check_body(body: BaseModel | Changes | None) -> None:
-    """Check the texts of a body that was not sent, and may be large; see :func:`check_texts`."""
-    text = json.dumps(body, default=_with_texts)
+def check_body(body: BaseModel | Changes | None) -> str:
+    """Return the canonical text of a body, after checking its texts as :func:`check_texts` does."""
+    text = canonical_json(body)
     if any(each in text for each in _SUSPECT):
         check_texts(json.loads(text))
-
-
-def _with_texts(value: Any) -> Any:
-    return None if isinstance(value, BitMap64) else plain(value)
+    return text
 
 
 def check_texts(parsed: Any) -> None:

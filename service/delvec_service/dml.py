@@ -439,9 +439,9 @@ class _CommandService(InProcessService):
         self.done = super().commit(table, asked)
         return self.done
 
-    def _commit(self, table: OpenTable, asked: Changes) -> CommitResponse:
+    def _commit(self, table: OpenTable, asked: Changes, text: str) -> CommitResponse:
         if self._identity is None:
-            return super()._commit(table, asked)
+            return super()._commit(table, asked, text)
         # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
         changes = accepted(asked, asked.transaction_id, self._identity.request_hash, self._of_command)
         return commit_answers.commit_changes(self.service.commits, self._of_command, changes)[0]

@@ -107,9 +107,9 @@ class InProcessService(ServiceAdapter):
     ) -> _Answer:
         def run() -> Any:
             _check_path(path)
-            check_body(body)
+            text = check_body(body)
             if isinstance(body, Changes):
-                return self._commit(self._table(path["table"]), body)
+                return self._commit(self._table(path["table"]), body, text)
             direct = _DIRECT.get((operation.name, *sorted(parameters)))
             if direct is not None:
                 table = self._table(path["table"]) if "table" in path else None
@@ -178,8 +178,8 @@ class InProcessService(ServiceAdapter):
         bind_log_context(table=table.name, table_id=table.record.id)
         return table
 
-    def _commit(self, table: OpenTable, asked: Changes) -> CommitResponse:
-        committed = commit_answers.commit(self.service.commits, self.service.answers, table, asked)
+    def _commit(self, table: OpenTable, asked: Changes, text: str) -> CommitResponse:
+        committed = commit_answers.commit(self.service.commits, self.service.answers, table, asked, text)
         if not isinstance(committed, StoredAnswer):
             return committed[0]
         if committed.status >= _ERRORS:

@@ -4,6 +4,7 @@ Tested in `tests/integration/service/commits/test_commit.py`.
 """
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Response, status
@@ -108,7 +109,8 @@ def commit(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    committed = commit_answers.commit(service.commits, service.answers, table, body, idempotency_key)
+    asked = replace(body, transaction_id=body.transaction_id or idempotency_key or "")
+    committed = commit_answers.commit(service.commits, service.answers, table, asked)
     if isinstance(committed, StoredAnswer):
         return replay(committed)
     answer, is_replayed = committed

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
+from delvec_contract.codec import canonical_json
 from delvec_contract.commits import CommitOutcome, CommitResponse
 from delvec_contract.shapes import ErrorBody
 from delvec_contract.transactions import CommittedTable, TransactionRequest, TransactionResponse
@@ -36,26 +37,26 @@ def commit(
     answers: Answers,
     table: OpenTable,
     asked: Changes,
-    idempotency_key: str | None = None,
+    text: str | None = None,
 ) -> tuple[CommitResponse, bool] | StoredAnswer:
-    """Commit one transaction. Its id is the idempotency key.
+    """Commit one transaction. Its id, if it has one, is the idempotency key.
 
     Args:
         commits: commit to tables.
         answers: those to earlier requests.
         table: the table.
         asked: the commit.
-        idempotency_key: replaces a missing transaction id.
+        text: its canonical text, if that is known; it tells requests apart.
 
     Returns:
         The answer, and whether an earlier request with the same key made the commit; or the stored answer to that
         request, if the log does not have it.
     """
     bind_log_context(change=asked.operation)
-    key = asked.transaction_id or idempotency_key
-    if key is None:
+    key = asked.transaction_id
+    if not key:
         return commit_changes(commits, table, accepted(asked, str(uuid.uuid4()), None, table))
-    hashed = commit_hash(table.record.id, asked)
+    hashed = commit_hash(table.record.id, text or canonical_json(asked))
     stored_answer = answers.find(key, hashed)
     if stored_answer is not None:
         return stored_answer

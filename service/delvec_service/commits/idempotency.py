@@ -5,7 +5,6 @@ import json
 import threading
 import time
 import uuid
-from dataclasses import replace
 from typing import Any, Final
 
 from delvec_contract.codec import canonical_json
@@ -25,7 +24,6 @@ from delvec_errors import (
     UnsupportedTable,
     VersionFromFuture,
 )
-from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.logs import logger
 from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, StoredAnswer, Taken
 
@@ -57,11 +55,9 @@ def request_hash(*parts: Any) -> str:
     return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:32]
 
 
-def commit_hash(table_id: str, asked: Changes) -> str:
+def commit_hash(table_id: str, text: str) -> str:
     """Return the hash of a commit's request; its first half is the table's, by which a stored answer shows whose it is."""
-    # Its transaction id is the key: it may also come in the header.
-    request = replace(asked, transaction_id="")
-    return _table_half(table_id) + request_hash("commit", table_id, request)[_HALF:]
+    return _table_half(table_id) + hashlib.sha256(f"{table_id} {text}".encode()).hexdigest()[:_HALF]
 
 
 def _table_half(table_id: str) -> str:
