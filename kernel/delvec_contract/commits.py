@@ -4,8 +4,8 @@ Tested in `tests/integration/service/commits/test_commit.py` and
 `tests/integration/service/commits/test_commit_checks.py`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pyroaring import BitMap64
@@ -34,7 +34,7 @@ from delvec_kernel.actions import actions
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction import transaction_changes
-from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, Reads, RowRun
+from delvec_kernel.transaction.transaction_changes import Changes, Reads
 
 __all__ = [
     "AllocateRequest",
@@ -61,6 +61,7 @@ _SAME: Final = (
     "user_metadata",
 )
 """The fields of a commit that are the same on the wire."""
+_Value = TypeVar("_Value")
 
 
 class BeginRequest(Envelope):
@@ -372,36 +373,26 @@ def _changes(asked: CommitRequest) -> Changes:
         DuplicateFile: a file is named twice.
         InvalidBitmap: rows are no bitmap.
     """
-    row_deletes: dict[str, BitMap64] = {}
-    for entry in asked.row_deletes:
-        rows = BitMap64() if entry.rows is None else _rows(entry.path, entry.rows)
-        rules.put(row_deletes, entry.path, rows)
-    rewritten: dict[str, list[RowRun]] = {}
-    for each in asked.rewritten:
-        rules.put(rewritten, each.path, each.runs)
-    statistics: dict[str, FileStatistics] = {}
-    for file in asked.statistics:
-        rules.put(statistics, file.path, file)
     reads = asked.reads
     return Changes(
         transaction_id=asked.transaction_id or "",
         engine_info=asked.engine_info or "",
         parameters=asked.operation_parameters,
         metrics=asked.operation_metrics,
-        reads=None if reads is None else _reads(reads),
+        reads=None
+        if reads is None
+        else Reads(reads.whole_table, reads.files, _by_path(map(_rows, reads.rows))),
         adds=asked.adds,
         change_files=asked.change_files,
         table_changes=asked.table_changes,
         removes=[remove.path for remove in asked.removes],
-        row_deletes=row_deletes,
+        row_deletes=_by_path(map(_rows, asked.row_deletes)),
         written_vectors={
-            entry.path: entry.deletion_vector
-            for entry in asked.row_deletes
-            if entry.deletion_vector is not None
+            each.path: each.deletion_vector for each in asked.row_deletes if each.deletion_vector is not None
         },
-        rewritten=rewritten,
-        added_deletes=_rows_by_path(asked.added_deletes),
-        statistics=statistics,
+        rewritten=_by_path((each.path, each.runs) for each in asked.rewritten),
+        added_deletes=_by_path(map(_rows, asked.added_deletes)),
+        statistics=_by_path((each.path, each) for each in asked.statistics),
         **{name: getattr(asked, name) for name in _SAME},
     )
 
@@ -414,10 +405,11 @@ def _request(changes: Changes) -> CommitRequest:
         engine_info=changes.engine_info or None,
         operation_parameters=dict(changes.parameters),
         operation_metrics=dict(changes.metrics),
-        reads=None if reads is None else _commit_reads(reads),
-        adds=list(changes.adds),
-        change_files=list(changes.change_files),
-        table_changes=list(changes.table_changes),
+        reads=None
+        if reads is None
+        else CommitReads.model_construct(
+            whole_table=reads.whole_table, files=list(reads.files), rows=_file_rows(reads.rows)
+        ),
         removes=[actions.RemoveFile(path) for path in changes.removes],
         row_deletes=[
             RowDelete.model_construct(
@@ -433,35 +425,28 @@ def _request(changes: Changes) -> CommitRequest:
         ],
         added_deletes=_file_rows(changes.added_deletes),
         statistics=list(changes.statistics.values()),
+        adds=list(changes.adds),
+        change_files=list(changes.change_files),
+        table_changes=list(changes.table_changes),
         **{name: getattr(changes, name) for name in _SAME},
     )
 
 
-def _reads(reads: CommitReads) -> Reads:
-    return Reads(reads.whole_table, reads.files, _rows_by_path(reads.rows))
-
-
-def _commit_reads(reads: Reads) -> CommitReads:
-    return CommitReads.model_construct(
-        whole_table=reads.whole_table, files=list(reads.files), rows=_file_rows(reads.rows)
-    )
-
-
-def _rows(path: str, data: bytes) -> BitMap64:
+def _rows(entry: RowDelete | FileRows) -> tuple[str, BitMap64]:
     try:
-        return deserialize_bitmap(data)
+        return entry.path, BitMap64() if entry.rows is None else deserialize_bitmap(entry.rows)
     except CorruptDeletionVector as error:
         raise InvalidBitmap(
-            f"The rows of file '{path}' are not a 64-bit Roaring bitmap in the portable format; serialize them "
+            f"The rows of file '{entry.path}' are not a 64-bit Roaring bitmap in the portable format; serialize them "
             "again.",
-            file=path,
+            file=entry.path,
         ) from error
 
 
-def _rows_by_path(entries: Sequence[FileRows]) -> dict[str, BitMap64]:
-    found: dict[str, BitMap64] = {}
-    for entry in entries:
-        rules.put(found, entry.path, _rows(entry.path, entry.rows))
+def _by_path(entries: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    found: dict[str, _Value] = {}
+    for path, value in entries:
+        rules.put(found, path, value)
     return found
 
 
