@@ -2,7 +2,8 @@
 
 The kernel's class says what fields there are, with which types and defaults; the contract adds only what the outside
 needs: limits, descriptions, and how names are spelled. Pydantic then reads JSON straight into the kernel's class, and
-writes it, so that nothing is copied from one class to another.
+writes it, so that nothing is copied from one class to another. Only a class that has another form on the wire, as
+:class:`~delvec_kernel.transaction.transaction_changes.Changes`, is made from a model there.
 """
 
 import inspect
