@@ -19,6 +19,7 @@ from delvec_contract.commits import (
 )
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec_engines.found_rows import serialized_bytes
+from delvec_engines.operation import SPARK, executions
 from delvec_kernel.actions.actions import AddFile, Cdc, Txn
 from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, check_storable
@@ -48,9 +49,12 @@ class Metrics(dict[str, Any]):
         already_applied: the table already had the application's transaction, so nothing was done.
         retries: how often the command was retried after a conflict.
         auto_compact: partitions to compact now according to the table's properties, or None.
+        executed_by: on Spark, which engine ran the command, and where: ``DuckDB in the driver``, ``DuckDB in tasks``, or
+            ``Spark: …`` with the reason. None if the table's engine leaves no choice.
     """
 
     auto_compact: Sequence[Mapping[str, str | None]] | None = None
+    executed_by: str | None = None
 
     def __init__(
         self,
@@ -75,15 +79,22 @@ class Metrics(dict[str, Any]):
 
     def __repr__(self) -> str:
         more = "".join(
-            f", {name}={value}"
-            for name, value in (("already_applied", self.already_applied), ("retries", self.retries))
+            f", {name}={value!r}"
+            for name, value in (
+                ("already_applied", self.already_applied),
+                ("retries", self.retries),
+                ("executed_by", self.executed_by),
+            )
             if value
         )
         return f"Metrics({shown(self)!r}, version={self.version}{more})"
 
     def _repr_html_(self) -> str:
         done = "nothing committed" if self.version is None else f"version {self.version}"
-        return pairs(done, {name: f"{value:,}" for name, value in shown(self).items()})
+        values = {name: f"{value:,}" for name, value in shown(self).items()}
+        return pairs(
+            done, values if self.executed_by is None else {**values, "executed by": self.executed_by}
+        )
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -112,7 +123,7 @@ class Transaction:
         read_mark: of that version, from a scan or from :func:`begin`: if another writer replaces the version, the
             commit is refused.
         transaction_id: from :func:`begin`; by default a new one, for commands that write no data files themselves.
-        engine_info: recorded in the log.
+        engine_info: recorded in the log, with what has executed the running command if its engine chose.
         predicate: the condition of the changed rows: matching rows that were added since are a conflict. Without it,
             the commit depends only on the rows that it names.
         txn: an application id and its version; if the table has that version or a later one, nothing is done.
@@ -345,7 +356,7 @@ class Transaction:
             keeps_row_ids=self.keeps_row_ids,
             app_transaction=self._txn,
             user_metadata=self._user_metadata,
-            engine_info=self._engine_info,
+            engine_info=_with_executions(self._engine_info),
         )
         # Not read from the wire's form, where rows are bytes.
         changes = replace(
@@ -372,6 +383,12 @@ def begin(
     body = request(BeginRequest, operation=operation, table_changes=list(table_changes))
     begun = service.begin(table_id, body)
     return begun, StructType.from_json(begun.table_schema)
+
+
+def _with_executions(engine_info: str | None) -> str | None:
+    """Return the engine's name followed by what it left the work to, as in ``delvec-spark/4.1.2 (DuckDB in tasks)``."""
+    left_to = [by for by in dict.fromkeys(each.by for each in executions()) if by != SPARK]
+    return f"{engine_info} ({', '.join(left_to)})" if engine_info and left_to else engine_info
 
 
 def _bitmaps(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, BitMap64]]:

@@ -15,6 +15,7 @@ from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.identity_values import IdentityColumn
+from delvec_engines.operation import Execution
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
 from delvec_kernel.actions.actions import AddFile
@@ -103,6 +104,20 @@ class Engine(Protocol):
     @property
     def compacts_in_process(self) -> bool:
         """Whether :meth:`compact` runs in this process, so that a sample of its work tells the size of new files."""
+        ...
+
+    def execution(
+        self, scan: Scan, work: Predicate | RowChange | None = None, target: WriteTarget | None = None
+    ) -> Execution:
+        """Return what would execute a command on this engine now, without executing it.
+
+        An engine that chooses notes its choice for each command, too: :func:`~delvec_engines.operation.note_execution`.
+
+        Args:
+            scan: the files that would be read.
+            work: the condition of rows to find, or the change of rows; None for files whose rows are copied.
+            target: of a change.
+        """
         ...
 
     def progress(self) -> float | None:

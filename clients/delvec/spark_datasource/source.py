@@ -288,7 +288,7 @@ class _NoEngine:
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') reads only in tasks")
 
-    bounded = find_rows = write = read = read_batches = to_df = count = _refuse
+    bounded = execution = find_rows = write = read = read_batches = to_df = count = _refuse
     merge_source = change_rows = copy_rows = compact = cluster = _refuse
 
 

@@ -261,7 +261,7 @@ class _WrittenFiles:
         raise NotImplementedError("format('delvec') writes only in tasks")
 
     read = read_batches = to_df = count = _refuse
-    merge_source = change_rows = bounded = compact = cluster = _refuse
+    execution = merge_source = change_rows = bounded = compact = cluster = _refuse
 
 
 def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:

@@ -3,7 +3,7 @@
 Tested in `tests/integration/client/sql/test_explain.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,14 +11,19 @@ import pyarrow.compute as pc
 
 from delvec.sql.queries import QUERIES, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName
+from delvec_commands.dml import merge, row_command, update
+from delvec_commands.dml.merge_builder import MergeBuilder, MergeStatement
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.transaction import Metrics
+from delvec_engines import row_ids
+from delvec_engines.operation import Execution
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import RowChange
 
 if TYPE_CHECKING:
-    from delvec.sql.row_statements import OpenTable
+    from delvec.sql.row_statements import OpenTable, RunQuery
     from delvec.table import DeltaTable
     from delvec_engines.scan import Scan
-    from delvec_kernel.expressions.predicate import Predicate
 
 __all__ = ["Explanation"]
 
@@ -66,6 +71,15 @@ class Explanation:
             cursor.skip()
         return self.rows(parse_query(cursor.rest(), "spark"))
 
+    def source(self, run: "RunQuery") -> "RunQuery":
+        """Return what notes the tables of a MERGE's source, and runs it: its keys say which files of the target are read."""
+
+        def noted(query: Query) -> Any:
+            self.rows(query)
+            return run(query)
+
+        return noted
+
     def rows(self, query: Query) -> pa.Table:
         """Note the tables of a query; return no rows."""
 
@@ -73,20 +87,16 @@ class Explanation:
             table = self._opened(name)
             if name.changes is None:
                 condition = None if self._on_spark else condition
-                scan, predicate = table.plan(None, condition, name.version, name.timestamp)
-                self._note(table, "read", scan, predicate)
+                scan, _ = table.plan(None, condition, name.version, name.timestamp)
+                self._note(table, "read", scan, Execution(table.engine.name))
             return name.last
 
         query.on("spark", note)
         return pa.table({})
 
-    def _note(
-        self, table: "DeltaTable", action: str, scan: "Scan", predicate: "Predicate | None" = None
-    ) -> None:
+    def _note(self, table: "DeltaTable", action: str, scan: "Scan", execution: Execution) -> None:
         snapshot = table.snapshot(scan.version)
         size = int(pc.sum(scan.files["size"]).as_py() or 0)
-        choice = getattr(table.engine, "choice", None)
-        changes_rows = choice is not None and action in ("DELETE", "UPDATE")
         self._rows.append(
             {
                 "table": table.name,
@@ -96,9 +106,7 @@ class Explanation:
                 "files_skipped": snapshot.num_files - len(scan),
                 "bytes": size,
                 "bytes_skipped": snapshot.size_in_bytes - size,
-                "engine": choice(scan, predicate)
-                if choice is not None and changes_rows
-                else table.engine.name,
+                "engine": str(execution),
             }
         )
 
@@ -117,31 +125,32 @@ class _Explained:
         return self._table.change_from_itself(lambda changed: command(_Explained(changed, self._note)))
 
     def delete(self, predicate: str | None = None) -> Metrics:
-        return self._changed("DELETE", predicate)
+        scan, condition = self._table.plan(predicate=predicate)
+        return self._noted("DELETE", scan, self._table.engine.execution(scan, condition))
 
-    def update(self, _values: Any, predicate: str | None = None) -> Metrics:
-        return self._changed("UPDATE", predicate)
+    def update(self, values: Mapping[str, str], predicate: str | None = None) -> Metrics:
+        scan, change = update.planned(self._table, values, predicate)
+        return self._changed("UPDATE", *row_ids.add_to_change(scan, change, row_command.target_of(scan)))
 
-    def merge(self, *_arguments: Any, **_options: Any) -> "_ExplainedMerge":
-        return _ExplainedMerge(lambda: self._changed("MERGE", None))
+    def merge(self, *arguments: Any, **options: Any) -> MergeBuilder:
+        return self._table.merge(*arguments, **options).run_by(self._merged)
+
+    def _merged(self, statement: MergeStatement, **_options: Any) -> Metrics:
+        statement.check()
+        source = self._table.engine.merge_source(statement.source)
+        return self._changed("MERGE", *merge.planned(self._table, statement, source))
 
     @property
     def optimize(self) -> "_Explained":
         return self
 
     def run(self, options: OptimizeOptions) -> Metrics:
-        return self._changed("OPTIMIZE", options.where)
+        scan, _ = self._table.plan(predicate=options.where)
+        return self._noted("OPTIMIZE", scan, self._table.engine.execution(scan))
 
-    def _changed(self, action: str, predicate: str | None) -> Metrics:
-        self._note(self._table, action, *self._table.plan(predicate=predicate))
+    def _changed(self, action: str, scan: "Scan", change: RowChange, target: WriteTarget) -> Metrics:
+        return self._noted(action, scan, self._table.engine.execution(scan, change, target))
+
+    def _noted(self, action: str, scan: "Scan", execution: Execution) -> Metrics:
+        self._note(self._table, action, scan, execution)
         return Metrics({}, None)
-
-
-class _ExplainedMerge:
-    """A MERGE that is not run; every clause is accepted."""
-
-    def __init__(self, execute: Callable[[], Metrics]) -> None:
-        self.execute = execute
-
-    def __getattr__(self, _name: str) -> Callable[..., "_ExplainedMerge"]:
-        return lambda *_arguments, **_options: self

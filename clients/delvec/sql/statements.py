@@ -74,7 +74,9 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
         maintenance.optimize(Cursor(text), explanation.open)
     elif word == "MERGE" or changed is not None:
         change = changed or (
-            lambda statement, opened: row_statements.merge(statement, opened, explanation.rows)
+            lambda statement, opened: row_statements.merge(
+                statement, opened, explanation.source(session.rows)
+            )
         )
         with_values(
             text, explanation.open, session.rows, lambda statement, opened: change(Cursor(statement), opened)

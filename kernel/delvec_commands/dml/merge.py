@@ -21,6 +21,7 @@ from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract.tables import SnapshotResponse
 from delvec_engines import identity_values, row_ids
+from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec_engines.scan import Scan
 from delvec_errors import DelvecError, InvalidTableChange
@@ -28,7 +29,7 @@ from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["merge"]
+__all__ = ["merge", "planned"]
 
 _METRICS: Final[Mapping[str, int]] = dict.fromkeys(
     (
@@ -111,10 +112,7 @@ def merge(
         begun, schema = begin(service, table.id, "MERGE")
         transaction_id = begun.transaction_id
     table.check_source_version(begun.version)
-    itself = statement.source if isinstance(statement.source, ReadableTable) else None
-    if itself is not None and itself.id == table.id:
-        # A source read from another version of this table would undo the changes since then.
-        source = table.engine.merge_source(_AtVersion(itself, begun.version))
+    source = _at_same_version(table, statement, source, begun.version)
     added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
     target_schema = with_new_columns(schema, added)
     if added and not dry_run:
@@ -128,25 +126,12 @@ def merge(
         begun, transaction_id = evolved, evolved.transaction_id
         table.check_source_version(begun.version)
     resolved = _resolve(statement, schema, target_schema, source)
-    reads = None if resolved.reads == _EVERY_ROW else resolved.reads
-    scan, _ = table.plan(predicate=reads, version=begun.version, row_ids=True)
+    scan = _scan(table, resolved, begun.version)
     if scan.schema != schema:
         # The schema changed between the snapshot and the plan: resolve names again.
         return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
-    change = RowChange(
-        resolved.clauses,
-        on=resolved.on,
-        source=source,
-        change_feed=scan.keeps_change_feed,
-        dry_run=dry_run,
-    )
-    target = row_command.target_of(scan, transaction_id, target_schema)
-    if any(clause.action == "insert" for clause in resolved.clauses):
-        target = replace(
-            target,
-            schema=identity_values.fillable(target_schema),
-            identity=identity_values.identity_columns(target_schema),
-        )
+    change = _change(resolved, scan, source, dry_run=dry_run)
+    target = _target(resolved, scan, transaction_id, target_schema)
     changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
     counts = _counts(changed, statement.clauses)
@@ -166,7 +151,7 @@ def merge(
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
-    reads_itself = table.source_version is not None or (itself is not None and itself.id == table.id)
+    reads_itself = table.source_version is not None or _reads_itself(table, statement)
     transaction.mark_read(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table([*added, *identity_values.advances(target.identity, changed.adds)])
     changed = replace(changed, adds=identity_values.without_marks(changed.adds))
@@ -178,6 +163,65 @@ def merge(
     counts["numTargetRowsCopied"] = copied
     counts["numOutputRows"] = changed.rows_inserted + changed.rows_updated + copied
     return Metrics.of(transaction.commit(metrics=counts | clock.metrics()), _METRICS)
+
+
+def planned(
+    table: WritableTable, statement: MergeStatement, source: MergeSource
+) -> tuple[Scan, RowChange, WriteTarget]:
+    """Return the files that a MERGE into the newest version reads, and the change of their rows, which writes no file."""
+    snapshot = table.snapshot()
+    schema = StructType.from_json(snapshot.table_schema)
+    table.check_source_version(snapshot.version)
+    source = _at_same_version(table, statement, source, snapshot.version)
+    added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
+    target_schema = with_new_columns(schema, added)
+    resolved = _resolve(statement, schema, target_schema, source)
+    scan = _scan(table, resolved, snapshot.version)
+    change = _change(resolved, scan, source, dry_run=True)
+    return row_ids.add_to_change(scan, change, _target(resolved, scan, None, target_schema))
+
+
+def _reads_itself(table: WritableTable, statement: MergeStatement) -> bool:
+    return isinstance(statement.source, ReadableTable) and statement.source.id == table.id
+
+
+def _at_same_version(
+    table: WritableTable, statement: MergeStatement, source: MergeSource, version: int
+) -> MergeSource:
+    """Return the source; if that is the table itself, of the version that is changed."""
+    if not _reads_itself(table, statement):
+        return source
+    # A source read from another version of this table would undo the changes since then.
+    return table.engine.merge_source(_AtVersion(statement.source, version))
+
+
+def _scan(table: WritableTable, resolved: _Resolved, version: int) -> Scan:
+    reads = None if resolved.reads == _EVERY_ROW else resolved.reads
+    scan, _ = table.plan(predicate=reads, version=version, row_ids=True)
+    return scan
+
+
+def _change(resolved: _Resolved, scan: Scan, source: MergeSource, *, dry_run: bool) -> RowChange:
+    return RowChange(
+        resolved.clauses,
+        on=resolved.on,
+        source=source,
+        change_feed=scan.keeps_change_feed,
+        dry_run=dry_run,
+    )
+
+
+def _target(
+    resolved: _Resolved, scan: Scan, transaction_id: str | None, target_schema: StructType
+) -> WriteTarget:
+    target = row_command.target_of(scan, transaction_id, target_schema)
+    if all(clause.action != "insert" for clause in resolved.clauses):
+        return target
+    return replace(
+        target,
+        schema=identity_values.fillable(target_schema),
+        identity=identity_values.identity_columns(target_schema),
+    )
 
 
 # --- names --------------------------------------------------------------------------------------------------

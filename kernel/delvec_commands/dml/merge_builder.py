@@ -168,6 +168,10 @@ class MergeBuilder:
         """
         return self._run(self._statement, dry_run=dry_run, retries=retries, user_metadata=user_metadata)
 
+    def run_by(self, run: Callable[..., Metrics]) -> Self:
+        """Return a builder whose :meth:`execute` passes the statement to ``run``; for EXPLAIN."""
+        return type(self)(self._statement, run)
+
     def _with(self, clause: When) -> Self:
         clauses = (*self._statement.clauses, clause)
         return type(self)(replace(self._statement, clauses=clauses), self._run)

@@ -22,7 +22,7 @@ from delvec_commands.transaction import Metrics
 from delvec_contract import operations
 from delvec_contract.commands import Rewrite
 from delvec_contract.maintenance import RepackRequest
-from delvec_engines.operation import running
+from delvec_engines.operation import attempt, running
 from delvec_errors import BadRequest
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
 
@@ -255,7 +255,8 @@ class Optimizer:
         """
         options = OptimizeOptions(auto=partitions, max_bytes=_AUTO_BYTES)
         try:
-            OptimizeRun(self._service, self._table, options).execute()
+            with attempt():
+                OptimizeRun(self._service, self._table, options).execute()
         except Exception as error:  # noqa: BLE001 - the command before it is committed
             _LOGGER.warning("table %s was not compacted after a commit: %s", self._table.name, error)
 

@@ -50,8 +50,7 @@ def with_retries(service: TableService, retries: int, command: Callable[[], Metr
     """
     for number in range(checked(retries)):
         try:
-            with reporting(service):
-                metrics = command()
+            metrics = _attempted(service, command)
         except DelvecError as error:
             if not _may_win(error):
                 raise
@@ -59,9 +58,17 @@ def with_retries(service: TableService, retries: int, command: Callable[[], Metr
         else:
             metrics.retries = number
             return metrics
-    with reporting(service):
-        metrics = command()
+    metrics = _attempted(service, command)
     metrics.retries = retries
+    return metrics
+
+
+def _attempted(service: TableService, command: Callable[[], Metrics]) -> Metrics:
+    with reporting(service), operation.attempt() as executions:
+        metrics = command()
+    # A command in another one, such as a statement's, has its own attempts.
+    if executions:
+        metrics.executed_by = "; ".join(dict.fromkeys(map(str, executions)))
     return metrics
 
 

@@ -16,7 +16,7 @@ from delvec_engines.scan import Scan
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.expression import parse_expression
 
-__all__ = ["update"]
+__all__ = ["planned", "update"]
 
 _METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 
@@ -32,16 +32,13 @@ def update(
 ) -> Metrics:
     """Update the matching rows of the newest version; see :meth:`delvec.DeltaTable.update`."""
     clock = Clock()
-    scan, _ = table.plan(predicate=predicate, row_ids=True)
-    table.check_source_version(scan.version)
-    clause = _clause(scan, assignments, predicate)
+    scan, change = planned(table, assignments, predicate)
     if dry_run:
         return _dry_run(table, scan, predicate, clock)
     if not len(scan):
         return Metrics({**_METRICS, **clock.metrics()}, None)
     begun, _ = begin(service, table.id, "UPDATE")
     target = row_command.target_of(scan, begun.transaction_id)
-    change = RowChange([clause], change_feed=scan.keeps_change_feed)
     changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
     transaction = Transaction(
@@ -66,6 +63,16 @@ def update(
         return Metrics({**_METRICS, **clock.metrics()}, None)
     metrics = {"numUpdatedRows": changed.rows_updated, "numCopiedRows": copied}
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def planned(
+    table: WritableTable, assignments: Mapping[str, Any], predicate: str | None
+) -> tuple[Scan, RowChange]:
+    """Return the files that an UPDATE of the newest version reads, and the change of their rows."""
+    scan, _ = table.plan(predicate=predicate, row_ids=True)
+    table.check_source_version(scan.version)
+    clause = _clause(scan, assignments, predicate)
+    return scan, RowChange([clause], change_feed=scan.keeps_change_feed)
 
 
 def _clause(scan: Scan, assignments: Mapping[str, Any], predicate: str | None) -> Clause:

@@ -23,6 +23,7 @@ from delvec_engines.duckdb.scan import ScanSource, quoted, sources
 from delvec_engines.duckdb.statement_runner import Session
 from delvec_engines.duckdb.write import RowSinks, append, compact, copy_rows
 from delvec_engines.dv_files import DeletionVectorFiles
+from delvec_engines.operation import Execution
 from delvec_engines.page_pruning import RowRanges, row_ranges
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -96,6 +97,15 @@ class DuckDBEngine:
     def compacts_in_process(self) -> bool:
         """True: so do all commands."""
         return True
+
+    def execution(
+        self,
+        scan: Scan,  # noqa: ARG002 - the protocol's
+        work: Predicate | RowChange | None = None,  # noqa: ARG002
+        target: WriteTarget | None = None,  # noqa: ARG002
+    ) -> Execution:
+        """Return this engine's name: it executes everything itself."""
+        return Execution(self.name)
 
     def progress(self) -> float | None:
         """Return the progress of the running statement from 0 to 1, or None if unknown; a command may run several."""

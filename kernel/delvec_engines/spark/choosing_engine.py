@@ -2,7 +2,7 @@
 
 Small changes and rewrites are the driver's (:mod:`~delvec_engines.spark.local_execution`), larger changes are divided among tasks
 (:mod:`~delvec_engines.spark.duckdb_tasks`); :mod:`~delvec_engines.spark.engine_equivalence` says whether DuckDB's result is Spark's.
-The log says what ran a command, and why. If DuckDB refuses or fails, Spark runs the command from the start, so errors are
+The log, the command's metrics and the commit say what ran it. If DuckDB refuses or fails, Spark runs the command from the start, so errors are
 always Spark's.
 
 Tested in `tests/integration/spark/test_spark_local_execution.py` and `tests/integration/spark/test_spark_duckdb_tasks.py`.
@@ -12,17 +12,18 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, LocalCopier, RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
-from delvec_engines.operation import operation
+from delvec_engines.operation import SPARK, Execution, note_execution, operation
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
@@ -55,6 +56,8 @@ class ChoosingEngine:
     def __init__(self, on_spark: SparkEngine) -> None:
         self._on_spark = on_spark
         self.spark = on_spark.spark
+        self._driver = LocalExecution(self.spark, parquet_bytes=on_spark.parquet_bytes)
+        self._tasks = DuckDBTasks(self.spark, parquet_bytes=on_spark.parquet_bytes)
 
     @property
     def name(self) -> str:
@@ -65,7 +68,7 @@ class ChoosingEngine:
     def copier(self) -> RowGroupCopier | None:
         """Copies row groups in tasks, or in the driver if they are few bytes."""
         in_tasks = self._on_spark.copier
-        return None if in_tasks is None else _ChoosingCopier(self.spark, in_tasks)
+        return None if in_tasks is None else _ChoosingCopier(self._driver, in_tasks)
 
     @property
     def compacts_in_process(self) -> bool:
@@ -91,13 +94,14 @@ class ChoosingEngine:
         Raises:
             BadRequest: a setting is not understood.
         """
-        if len(scan) and predicate.is_deterministic:
-            place = self._place(scan, [UsedExpression.of(predicate)])
-            if place is not None:
-                matching_rows = _result(scan, place, lambda: place.find_rows(scan, predicate))
-                if matching_rows is not None:
-                    return matching_rows
-        return self._on_spark.find_rows(scan, predicate, dv_files)
+
+        def on_spark() -> Mapping[str, BitMap64]:
+            return self._on_spark.find_rows(scan, predicate, dv_files)
+
+        if not len(scan) or not predicate.is_deterministic:
+            return on_spark()
+        choice = self._choice(scan, [UsedExpression.of(predicate)])
+        return _executed(scan, choice, lambda site: site.find_rows(scan, predicate), on_spark)
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Change rows on either engine; see :meth:`delvec_engines.protocol.Engine.change_rows`.
@@ -105,17 +109,14 @@ class ChoosingEngine:
         Raises:
             BadRequest: a setting is not understood, or Spark cannot read the source.
         """
-        place = self._place(scan, list(expressions_of(change, target)), change, target)
-        if place is None:
-            return self._on_spark.change_rows(scan, change, target)
-        source = None
-        if change.source is not None:
-            source = change.source.data.collected(_SOURCE_BYTES)
-            if source is None:
-                _log_reason(scan, f"the source is larger than {_SOURCE_BYTES:,} bytes")
-                return self._on_spark.change_rows(scan, change, target)
-        changed = _result(scan, place, lambda: place.change_rows(scan, change, source, target))
-        return self._on_spark.change_rows(scan, change, target) if changed is None else changed
+        source = change.source
+
+        def on_duckdb(site: "_Site") -> ChangedRows:
+            rows = None if source is None else source.data.collected(_SOURCE_BYTES)
+            return site.change_rows(scan, change, rows, target)
+
+        choice = self._choice(scan, list(expressions_of(change, target)), change, target)
+        return _executed(scan, choice, on_duckdb, lambda: self._on_spark.change_rows(scan, change, target))
 
     def copy_rows(
         self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
@@ -135,15 +136,8 @@ class ChoosingEngine:
 
     def _copied(self, scan: Scan, copy: Callable[[Engine], _Result]) -> _Result:
         """Copy rows in the driver if they are few, else on Spark; none is computed, so the meaning is the same."""
-        driver = LocalExecution(self.spark, parquet_bytes=self._on_spark.parquet_bytes)
-        reason = reason_for_spark(lambda: driver.unsuitable(scan))
-        if reason is None:
-            copied = _result(scan, driver, lambda: copy(driver.engine))
-            if copied is not None:
-                return copied
-        else:
-            _log_reason(scan, reason)
-        return copy(self._on_spark)
+        choice = self._choice_of_copies(scan)
+        return _executed(scan, choice, lambda _: copy(self._driver.engine), lambda: copy(self._on_spark))
 
     # --- always Spark's -------------------------------------------------------------------------------------
 
@@ -153,6 +147,7 @@ class ChoosingEngine:
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """See :meth:`delvec_engines.protocol.Engine.write`."""
+        note_execution(Execution(SPARK))
         return self._on_spark.write(data, target)
 
     def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
@@ -181,50 +176,47 @@ class ChoosingEngine:
 
     # --- the choice -----------------------------------------------------------------------------------------
 
-    def _place(
+    def execution(
+        self, scan: Scan, work: Predicate | RowChange | None = None, target: WriteTarget | None = None
+    ) -> Execution:
+        """See :meth:`delvec_engines.protocol.Engine.execution`.
+
+        Raises:
+            BadRequest: a setting is not understood, or Spark cannot read the source.
+        """
+        if work is None:
+            return self._choice_of_copies(scan).execution
+        if isinstance(work, Predicate):
+            return self._choice(scan, [UsedExpression.of(work)]).execution
+        assert target is not None  # noqa: S101 - rows are changed
+        return self._choice(scan, list(expressions_of(work, target)), work, target).execution
+
+    def _choice(
         self,
         scan: Scan,
         expressions: Sequence[UsedExpression],
         change: RowChange | None = None,
         target: WriteTarget | None = None,
-    ) -> "_Place | None":
-        """Return where DuckDB runs a command; None if Spark has to."""
-        place, reason = self._chosen(scan, expressions, change, target)
-        if place is None:
-            _log_reason(scan, reason)
-        return place
-
-    def choice(self, scan: Scan, predicate: Predicate | None) -> str:
-        """Return where the rows of a condition would be found, and if on Spark, why; for EXPLAIN."""
-        expressions = [] if predicate is None else [UsedExpression.of(predicate)]
-        place, reason = self._chosen(scan, expressions)
-        return f"Spark: {reason}" if place is None else f"DuckDB {place.where}"
-
-    def _chosen(
-        self,
-        scan: Scan,
-        expressions: Sequence[UsedExpression],
-        change: RowChange | None = None,
-        target: WriteTarget | None = None,
-    ) -> "tuple[_Place | None, str]":
+    ) -> "_Choice":
         """Return where DuckDB runs a command, or why Spark has to."""
-        parquet_bytes = self._on_spark.parquet_bytes
-        places: list[_Place] = [
-            LocalExecution(self.spark, parquet_bytes=parquet_bytes),
-            DuckDBTasks(self.spark, parquet_bytes=parquet_bytes),
-        ]
-        reasons = [reason_for_spark(partial(each.unsuitable, scan, change, target)) for each in places]
+        sites: list[_Site] = [self._driver, self._tasks]
+        reasons = [reason_for_spark(partial(each.unsuitable, scan, change, target)) for each in sites]
         if None not in reasons:
-            return None, "; ".join(reason for reason in reasons if reason)
+            return _Choice(None, "; ".join(reason for reason in reasons if reason))
         reason = reason_for_spark(
             lambda: _variant_source(change) or difference(self.spark, expressions, target)
         )
-        if reason is not None:
-            return None, reason
-        return places[reasons.index(None)], ""
+        source = None if change is None else change.source
+        if reason is None and source is not None and source.data.collected(_SOURCE_BYTES) is None:
+            reason = f"the source is larger than {_SOURCE_BYTES:,} bytes"
+        return _Choice(sites[reasons.index(None)] if reason is None else None, reason or "")
+
+    def _choice_of_copies(self, scan: Scan) -> "_Choice":
+        reason = reason_for_spark(lambda: self._driver.unsuitable(scan))
+        return _Choice(self._driver if reason is None else None, reason or "")
 
 
-class _Place(Protocol):
+class _Site(Protocol):
     """Where DuckDB runs: in the driver, or in tasks."""
 
     @property
@@ -241,18 +233,68 @@ class _Place(Protocol):
     ) -> ChangedRows: ...
 
 
-def _result(scan: Scan, place: _Place, work: Callable[[], _Result]) -> _Result | None:
-    """Return what DuckDB does; None if it refuses or fails, so that Spark has to do it."""
+@dataclass(frozen=True)
+class _Choice:
+    """Where DuckDB runs a command.
+
+    Attributes:
+        site: None if Spark runs it.
+        reason: why Spark has to.
+    """
+
+    site: _Site | None
+    reason: str = ""
+
+    @property
+    def execution(self) -> Execution:
+        return Execution(SPARK, self.reason) if self.site is None else _by_duckdb(self.site)
+
+
+@dataclass(frozen=True)
+class _Fallback:
+    """The outcome of an attempt of DuckDB after which Spark has to run the command.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+def _by_duckdb(site: _Site) -> Execution:
+    return Execution(f"DuckDB {site.where}")
+
+
+def _executed(
+    scan: Scan, choice: _Choice, on_duckdb: Callable[[_Site], _Result], on_spark: Callable[[], _Result]
+) -> _Result:
+    """Run a command as chosen, and note what has; if DuckDB refuses or fails, Spark runs it from the start."""
+    reason = choice.reason
+    if choice.site is not None:
+        outcome = _attempted(scan, choice.site, on_duckdb)
+        if not isinstance(outcome, _Fallback):
+            note_execution(_by_duckdb(choice.site))
+            return outcome
+        reason = outcome.reason
+    _LOGGER.info(
+        "%s of table '%s' (version %s) runs on Spark: %s.", operation(), scan.name, scan.version, reason
+    )
+    result = on_spark()
+    note_execution(Execution(SPARK, reason))
+    return result
+
+
+def _attempted(scan: Scan, site: _Site, work: Callable[[_Site], _Result]) -> _Result | _Fallback:
+    """Return what DuckDB does, or why Spark has to do it."""
     import duckdb
 
     started = time.monotonic()
     try:
-        answer = work()
+        answer = work(site)
     except DelvecError as error:
         if isinstance(error, StorageError) and scan.location.startswith(OBJECT_STORES):
             note_out_of_reach(scan)
-        _log_reason(scan, f"DuckDB failed {place.where}: {error.message}")
-        return None
+        return _Fallback(f"DuckDB failed {site.where}: {error.message}")
     except Exception as error:
         if isinstance(error, duckdb.InterruptException) or is_cancelled(error):
             raise
@@ -261,16 +303,16 @@ def _result(scan: Scan, place: _Place, work: Callable[[], _Result]) -> _Result |
             operation(),
             scan.name,
             scan.version,
-            place.where,
+            site.where,
             exc_info=True,
         )
-        return None
+        return _Fallback(f"DuckDB failed {site.where}: {_first_line(error)}")
     _LOGGER.info(
         "%s of table '%s' (version %s) ran %s, on DuckDB: %s files, %.2f s.",
         operation(),
         scan.name,
         scan.version,
-        place.where,
+        site.where,
         len(scan),
         time.monotonic() - started,
     )
@@ -285,21 +327,23 @@ def _variant_source(change: RowChange | None) -> str | None:
 class _ChoosingCopier:
     """Copies row groups in the driver if it may do the work; no row is computed, so meaning is the same."""
 
-    def __init__(self, spark: SparkSession, in_tasks: RowGroupCopier) -> None:
-        self._spark = spark
+    def __init__(self, driver: LocalExecution, in_tasks: RowGroupCopier) -> None:
+        self._driver = driver
         self._in_tasks = in_tasks
 
     def footers(self, scan: Scan) -> Sequence[SourceFile]:
         """See :class:`~delvec_engines.copy_jobs.RowGroupCopier`."""
-        return self._chosen(scan).footers(scan)
+        return self._chosen(scan)[0].footers(scan)
 
     def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
         """See :class:`~delvec_engines.copy_jobs.RowGroupCopier`."""
-        return self._chosen(scan).copy(scan, jobs)
+        copier, where = self._chosen(scan)
+        note_execution(Execution(f"Delvec {where}"))
+        return copier.copy(scan, jobs)
 
-    def _chosen(self, scan: Scan) -> RowGroupCopier:
-        in_driver = reason_for_spark(lambda: LocalExecution(self._spark).unsuitable(scan)) is None
-        return LocalCopier() if in_driver else self._in_tasks
+    def _chosen(self, scan: Scan) -> tuple[RowGroupCopier, str]:
+        in_driver = reason_for_spark(lambda: self._driver.unsuitable(scan)) is None
+        return (LocalCopier(), "in the driver") if in_driver else (self._in_tasks, "in tasks")
 
 
 def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
@@ -319,10 +363,8 @@ def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
         _LOGGER.warning(
             "Delvec cannot decide where %s runs; running it on Spark.", operation(), exc_info=True
         )
-        return f"deciding failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return f"deciding failed: {_first_line(error)}"
 
 
-def _log_reason(scan: Scan, reason: str) -> None:
-    _LOGGER.info(
-        "%s of table '%s' (version %s) runs on Spark: %s.", operation(), scan.name, scan.version, reason
-    )
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"

@@ -18,6 +18,7 @@ from delvec_engines import input_data
 from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
+from delvec_engines.operation import Execution
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -113,6 +114,15 @@ class SparkEngine:
     def compacts_in_process(self) -> bool:
         """False: tasks compact."""
         return False
+
+    def execution(
+        self,
+        scan: Scan,  # noqa: ARG002 - the protocol's
+        work: Predicate | RowChange | None = None,  # noqa: ARG002
+        target: WriteTarget | None = None,  # noqa: ARG002
+    ) -> Execution:
+        """Return this engine's name: it executes everything itself."""
+        return Execution(self.name)
 
     def progress(self) -> float | None:
         """Return None: Spark has its own display."""

@@ -291,15 +291,60 @@ def test_a_session_without_settings_runs_small_changes_in_the_driver_and_larger_
     session = as_users_have_it(spark)
     table = lake.table(tmp_path / "t", engine=session)
     assert isinstance(table.engine, ChoosingEngine)
-    table.update({"n": "n + 1"}, "id > 2")
+    done = [table.update({"n": "n + 1"}, "id > 2")]
     session.conf.set(MAX_BYTES, "1b")
-    table.update({"n": "n + 1"}, "id > 3")
+    done.append(table.update({"n": "n + 1"}, "id > 3"))
     session.udf.register("twice", lambda number: 2 * number, "int")
-    table.update({"n": "twice(n)"}, "id > 7")
-    table.delete("id = 0")
+    done += [table.update({"n": "twice(n)"}, "id > 7"), table.delete("id = 0"), table.append([{"id": 9}])]
     assert log.places == ["in the driver", "in tasks", "runs on Spark", "in tasks"], log.lines
-    assert sorted(table.to_arrow()["n"].to_pylist()) == [0, 0, 1, 2, 2, 2, 2, 4]
-    assert {entry["engineInfo"].partition("/")[0] for entry in table.history(limit=4)} == {"delvec-spark"}
+    assert sorted(table.to_arrow(predicate="n IS NOT NULL")["n"].to_pylist()) == [0, 0, 1, 2, 2, 2, 2, 4]
+    assert [metrics.executed_by.partition(":")[0] for metrics in done] == [
+        "DuckDB in the driver",
+        "DuckDB in tasks",
+        "Spark",
+        "DuckDB in tasks",
+        "Spark",
+    ]
+    assert done[2].executed_by.endswith("the expression 'twice(n)' has another value in each task")
+    assert f"executed_by={done[0].executed_by!r}" in repr(done[0])
+    assert done[0].executed_by in done[0]._repr_html_()
+    assert all(isinstance(number, int) for number in dict(done[0]).values())
+    infos = [entry["engineInfo"].split(" Delvec/")[0] for entry in reversed(table.history(limit=5))]
+    spark_itself = table.engine.name
+    assert infos == [
+        f"{spark_itself} (DuckDB in the driver)",
+        f"{spark_itself} (DuckDB in tasks)",
+        spark_itself,
+        f"{spark_itself} (DuckDB in tasks)",
+        spark_itself,
+    ]
+
+
+def test_explain_says_what_would_run_each_command(lake, spark_driver, tmp_path):
+    name, other = f"`{tmp_path}/t`", f"`{tmp_path}/u`"
+    for folder in ("t", "u"):
+        table = lake.create_table(tmp_path / folder, "id long, n int", partition_by=["n"])
+        table.append([{"id": number, "n": number} for number in range(3)])
+
+    def explained(statement):
+        return lake.sql(f"EXPLAIN {statement}", engine=spark_driver).to_pylist()[-1]
+
+    for statement in (
+        f"DELETE FROM delta.{name} WHERE id = 1",
+        f"UPDATE delta.{name} SET id = id + 1",
+        f"MERGE INTO delta.{name} t USING (SELECT * FROM delta.{other} WHERE n = 1) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        f"OPTIMIZE delta.{name}",
+    ):
+        assert explained(statement)["engine"] == "DuckDB in the driver"
+    merge = explained(
+        f"MERGE INTO delta.{name} t USING (SELECT * FROM delta.{other} WHERE n = 1) s ON t.id = s.id "
+        "WHEN MATCHED AND t.n RLIKE '1' THEN DELETE"
+    )
+    assert (merge["files"], merge["files_skipped"]) == (1, 2)
+    assert re.match("Spark: the expression .* may not mean the same on both engines", merge["engine"])
+    changed = explained(f"UPDATE delta.{name} SET id = CAST(rand() * 9 AS INT)")
+    assert changed["engine"].startswith("Spark: the expression")
+    assert lake.table(tmp_path / "t").version() == 1
 
 
 def test_a_spark_engine_that_is_given_runs_everything_itself(lake, spark, tmp_path, log):
@@ -465,11 +510,12 @@ def test_storage_that_the_driver_cannot_reach_is_not_tried_for_each_command(
     scan, other = (replace(scan, location=f"s3://{bucket}/t") for bucket in ("ours", "theirs"))
     execution = LocalExecution(spark_driver)
 
-    def refused():
+    def refused(_):
         raise StorageDenied("no credentials")
 
+    choice = choosing_engine._Choice(execution)
     assert execution.unsuitable(scan) is None
-    assert choosing_engine._result(scan, execution, refused) is None
+    assert choosing_engine._executed(scan, choice, refused, lambda: "by Spark") == "by Spark"
     assert "no credentials" in reason(log)
     assert execution.unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
     assert execution.unsuitable(other) is None

@@ -3,7 +3,7 @@
 import pytest
 
 import delvec
-from delvec_errors import InvalidStatement
+from delvec_errors import InvalidStatement, UnknownColumn
 
 
 @pytest.fixture
@@ -26,7 +26,22 @@ def lake(tmp_path):
         ("UPDATE t SET id = 0 WHERE id IN (SELECT id FROM u)", [("t", "UPDATE", 1, 2)]),
         ("DELETE FROM t WHERE id = (SELECT max(id) FROM t)", [("t", "DELETE", 1, 2)]),
         (
-            "MERGE INTO t USING (SELECT * FROM u) s ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+            (
+                "MERGE INTO t USING (SELECT * FROM u) s ON t.id = s.id WHEN MATCHED THEN DELETE "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+            ),
+            [("u", "read", 1, 0), ("t", "MERGE", 1, 2)],
+        ),
+        (
+            "MERGE INTO t USING u ON t.id > u.id AND t.day < '2026-01-03' WHEN MATCHED THEN UPDATE SET id = 0",
+            [("u", "read", 1, 0), ("t", "MERGE", 2, 1)],
+        ),
+        (
+            "MERGE INTO t USING t s ON t.id = s.id AND t.day = '2026-01-02' WHEN MATCHED THEN DELETE",
+            [("t", "read", 3, 0), ("t", "MERGE", 1, 2)],
+        ),
+        (
+            "MERGE INTO t USING u ON t.id = u.id WHEN NOT MATCHED BY SOURCE THEN DELETE",
             [("u", "read", 1, 0), ("t", "MERGE", 3, 0)],
         ),
         ("INSERT INTO u (id) SELECT id FROM t WHERE day = '2026-01-02'", [("t", "read", 1, 2)]),
@@ -46,6 +61,18 @@ def test_files_read_and_skipped(lake, statement, expected):
         )
         assert "duckdb" in row["engine"]
     assert [lake.table(name).version() for name in ("t", "u")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE t SET nothing = 1",
+        "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN UPDATE SET id = u.nothing",
+    ],
+)
+def test_a_column_that_does_not_exist_is_found(lake, statement):
+    with pytest.raises(UnknownColumn, match="nothing"):
+        lake.sql(f"EXPLAIN {statement}")
 
 
 @pytest.mark.parametrize("statement", ["", "DROP TABLE t", "EXPLAIN SELECT 1", "DELETE t"])
