@@ -2,8 +2,8 @@
 
 Small changes and rewrites are the driver's (:mod:`~delvec_engines.spark.local_execution`), larger changes are divided among tasks
 (:mod:`~delvec_engines.spark.duckdb_tasks`); :mod:`~delvec_engines.spark.engine_equivalence` says whether DuckDB's result is Spark's.
-The log, the command's metrics and the commit say what ran it. If DuckDB refuses or fails, Spark runs the command from the start, so errors are
-always Spark's.
+The log, the command's metrics and the commit say what ran it. If DuckDB cannot run a command, Spark runs it from the start;
+:mod:`~delvec_engines.spark.fallback` says after which errors.
 
 Tested in `tests/integration/spark/test_spark_local_execution.py` and `tests/integration/spark/test_spark_duckdb_tasks.py`.
 """
@@ -27,11 +27,12 @@ from delvec_engines.operation import SPARK, Execution, note_execution, operation
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
-from delvec_engines.spark.duckdb_tasks import DuckDBTasks, is_cancelled
+from delvec_engines.spark.duckdb_tasks import DuckDBTasks
 from delvec_engines.spark.engine import SparkEngine
 from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
+from delvec_engines.spark.fallback import first_line, is_of_storage, reason_after, warn
 from delvec_engines.spark.local_execution import OBJECT_STORES, LocalExecution, note_out_of_reach
-from delvec_errors import BadRequest, DelvecError, StorageError
+from delvec_errors import BadRequest, DelvecError
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
@@ -268,7 +269,7 @@ def _by_duckdb(site: _Site) -> Execution:
 def _executed(
     scan: Scan, choice: _Choice, on_duckdb: Callable[[_Site], _Result], on_spark: Callable[[], _Result]
 ) -> _Result:
-    """Run a command as chosen, and note what has; if DuckDB refuses or fails, Spark runs it from the start."""
+    """Run a command as chosen, and note what has; if DuckDB cannot, Spark runs it from the start."""
     reason = choice.reason
     if choice.site is not None:
         outcome = _attempted(scan, choice.site, on_duckdb)
@@ -286,27 +287,16 @@ def _executed(
 
 def _attempted(scan: Scan, site: _Site, work: Callable[[_Site], _Result]) -> _Result | _Fallback:
     """Return what DuckDB does, or why Spark has to do it."""
-    import duckdb
-
     started = time.monotonic()
     try:
         answer = work(site)
-    except DelvecError as error:
-        if isinstance(error, StorageError) and scan.location.startswith(OBJECT_STORES):
-            note_out_of_reach(scan)
-        return _Fallback(f"DuckDB failed {site.where}: {error.message}")
     except Exception as error:
-        if isinstance(error, duckdb.InterruptException) or is_cancelled(error):
+        if is_of_storage(error) and scan.location.startswith(OBJECT_STORES):
+            note_out_of_reach(scan)
+        reason = reason_after(error)
+        if reason is None:
             raise
-        _LOGGER.warning(
-            "%s of table '%s' (version %s) failed %s, on DuckDB; running it on Spark.",
-            operation(),
-            scan.name,
-            scan.version,
-            site.where,
-            exc_info=True,
-        )
-        return _Fallback(f"DuckDB failed {site.where}: {_first_line(error)}")
+        return _Fallback(f"DuckDB {site.where} {reason}")
     _LOGGER.info(
         "%s of table '%s' (version %s) ran %s, on DuckDB: %s files, %.2f s.",
         operation(),
@@ -359,12 +349,8 @@ def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
         return decide()
     except BadRequest:
         raise
-    except Exception as error:
-        _LOGGER.warning(
-            "Delvec cannot decide where %s runs; running it on Spark.", operation(), exc_info=True
-        )
-        return f"deciding failed: {_first_line(error)}"
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    except DelvecError as error:
+        return f"deciding failed: {error.message}"
+    except Exception as error:  # noqa: BLE001 - in doubt, Spark runs it
+        warn(error, "Delvec cannot decide what runs %s, so Spark does", operation())
+        return f"deciding failed: {first_line(error)}"

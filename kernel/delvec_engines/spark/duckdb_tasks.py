@@ -7,7 +7,6 @@ between JVM and Python: bitmaps, the actions of new files, and small numbers of 
 Tested in `tests/integration/spark/test_spark_duckdb_tasks.py`.
 """
 
-import json
 import os
 import pickle
 import re
@@ -32,6 +31,7 @@ from delvec_engines.parquet_writer import DataFileWriter
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, RowChange
 from delvec_engines.scan import Scan
+from delvec_engines.spark.fallback import error_of_task, first_line, is_cancelled, sent_to_driver
 from delvec_engines.spark.find_rows import MAX_ROWS_FOR_BITMAPS, physical_rows
 from delvec_engines.spark.job_descriptions import described
 from delvec_engines.spark.local_execution import (
@@ -41,22 +41,25 @@ from delvec_engines.spark.local_execution import (
     is_out_of_reach,
     local_source,
 )
+from delvec_engines.spark.recent_failures import RecentFailures
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
-from delvec_errors import DelvecError, StorageError, from_wire
+from delvec_errors import DelvecError, EngineUnavailable, StorageError
 from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant
 from delvec_kernel.table_properties import parse_byte_size
 
-__all__ = ["ENABLED", "DuckDBTasks", "Share", "is_cancelled", "shares", "task_memory"]
+__all__ = ["ENABLED", "DuckDBTasks", "Share", "shares", "task_memory"]
 
 ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
 
-_CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
-"""Spark's messages for a cancelled job, which must not be rerun."""
+_CANNOT_START: Final = re.compile(
+    r"ModuleNotFoundError: |ImportError: |Can't get attribute |PYTHON_VERSION_MISMATCH|Cannot run program"
+)
+"""In Spark's messages about executors that lack a package, or have another version of it, or of Python."""
 _SCHEMES: Final = ("file:", *OBJECT_STORES)
 _LEAST_BYTES: Final = 8 << 20
 """Bytes that are worth a task; smaller files are not divided."""
@@ -73,8 +76,8 @@ _CONTAINERS: Final = ("yarn", "k8s:")
 _MOST_FILES: Final = 1 << 17
 _NO_LAST_ROW: Final = 1 << 62
 """The end of the row range of a share that has the rest of its file."""
-_failures: Final[dict[str, str]] = {}
-"""Why tasks cannot run DuckDB, by application."""
+_failures: Final = RecentFailures()
+"""Why jobs failed, by application: executors may lack a package, and a job fails only after several attempts."""
 _Answer = dict[str, Any]
 
 
@@ -180,19 +183,18 @@ class DuckDBTasks:
                 ).collect()
         except Exception as error:
             if not is_cancelled(error):
-                # Executors may lack a package; later commands need not find that out again.
-                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-                _failures[context.applicationId] = f"tasks failed before: {reason}"
+                _failures.note(context.applicationId, f"tasks failed a few minutes ago: {first_line(error)}")
+            if _CANNOT_START.search(str(error)):
+                raise EngineUnavailable(
+                    f"Spark's executors cannot run DuckDB in tasks: {first_line(error)}. Install Delvec with its extra "
+                    f"'local' there, or set {ENABLED} to false."
+                ) from error
             raise
         for answer in answers:
-            if "error" in answer:
-                raise from_wire(json.loads(answer["error"]))
+            failed = error_of_task(answer)
+            if failed is not None:
+                raise failed
         return answers
-
-
-def is_cancelled(error: Exception) -> bool:
-    """Whether a job was cancelled, so that its command must not run again."""
-    return _CANCELLED.search(str(error)) is not None
 
 
 def task_memory(spark: SparkSession) -> int:
@@ -273,7 +275,7 @@ def _turned_off(spark: SparkSession) -> str | None:
         return (
             f"a task has {memory:,} bytes beside Java for DuckDB, which spark.executor.memoryOverhead gives"
         )
-    return _failures.get(spark.sparkContext.applicationId)
+    return _failures.reason(spark.sparkContext.applicationId)
 
 
 def _unsuitable_scan(scan: Scan) -> str | None:
@@ -417,11 +419,9 @@ def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_An
             else:
                 yield _changed(engine, work, part, number)
         except DelvecError as error:
-            # Retrying would not help, and a raised error would reach the driver as text.
-            yield {"error": json.dumps(error.to_wire())}
+            yield sent_to_driver(error)
         except OSError as error:
-            failed = StorageError(f"A task cannot read or write files of the table: {error}")
-            yield {"error": json.dumps(failed.to_wire())}
+            yield sent_to_driver(StorageError(f"A task cannot read or write files of the table: {error}"))
 
 
 def _changed(engine: Any, work: _TaskConfig, part: Share, number: int) -> _Answer:

@@ -22,7 +22,7 @@ from delvec_engines.spark.session_properties import in_local_time, is_utc
 from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of
 from delvec_kernel.expressions.functions import function_of
-from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.expressions.predicate import Predicate, parse
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
 
 __all__ = ["UsedExpression", "difference", "expressions_of"]
@@ -149,8 +149,14 @@ def _of_table(target: WriteTarget, texts: set[str], *, local: bool) -> str | Non
     """Return why the table's constraints may have another result; adds their SQL to ``texts``."""
     constraints = target.constraints
     try:
-        texts.update(check.sql for check in constraints.checks)
-        texts.update(rule.sql for rule in constraints.computed)
+        rules = [check.sql for check in constraints.checks] + [rule.sql for rule in constraints.computed]
+        for text in rules:
+            # As a condition, which is what can be parsed.
+            root = parse(f"(\n{text}\n) IS NULL", target.schema).expression
+            reason = _unproven(UsedExpression(text, root, target.schema))
+            if reason is not None:
+                return f"the table's expression {text[:200]!r} {reason}"
+        texts.update(rules)
         found = in_local_time(constraints, target.schema, ()) if local else None
     except DelvecError as error:
         return error.message

@@ -6,7 +6,6 @@ Tested in `tests/integration/spark/test_spark_local_execution.py`.
 """
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
+from delvec_engines.spark.recent_failures import RecentFailures
 from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import BadRequest
 from delvec_kernel.expressions.predicate import Predicate
@@ -50,9 +50,8 @@ _REMOTE_BYTES: Final = 64 << 20
 _MEMORY: Final = 1 << 30
 _MEMORY_OF_CLUSTERS: Final = 256 << 20
 """DuckDB's memory on cluster drivers, whose containers often have little memory beside the JVM."""
-_PATIENCE: Final = 600.0
-_unreachable: Final[dict[str, float]] = {}
-"""When storage last failed to respond to this process, by location; each new attempt would take seconds."""
+_unreachable: Final = RecentFailures()
+"""Storage that did not respond to this process, by location; each new attempt would take seconds."""
 
 
 class LocalExecution:
@@ -140,12 +139,12 @@ def local_source(rows: pa.Table, schema: StructType) -> MergeSource:
 
 def is_out_of_reach(scan: Scan) -> bool:
     """Whether storage did not respond a few minutes ago."""
-    return time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE
+    return _unreachable.reason(_store_of(scan)) is not None
 
 
 def note_out_of_reach(scan: Scan) -> None:
     """Remember that storage did not respond."""
-    _unreachable[_store_of(scan)] = time.monotonic()
+    _unreachable.note(_store_of(scan), "storage did not respond")
 
 
 def driver_engine(spark: SparkSession, parquet_bytes: bool | None) -> Any:

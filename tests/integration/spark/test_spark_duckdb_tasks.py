@@ -13,7 +13,7 @@ import pytest
 
 from delvec_engines.spark import choosing_engine, duckdb_tasks
 from delvec_engines.spark.duckdb_tasks import ENABLED, DuckDBTasks, shares, task_memory
-from delvec_errors import BadRequest, MultipleMatches
+from delvec_errors import BadRequest
 
 pytestmark = [
     pytest.mark.spark,
@@ -165,31 +165,6 @@ def test_spark_plans_the_current_time_so_that_all_tasks_share_it(people, caplog)
     assert ways(caplog) == [False]
     assert "another value in each task" in caplog.text
     assert len(set(people.to_arrow()["at"].to_pylist())) == 1
-
-
-def test_errors_are_spark_s(people, caplog):
-    source = pa.table({"id": [1, 1], "name": ["a", "b"]})
-    merge = people.merge(source, "target.id = source.id").when_matched_update({"name": "source.name"})
-    with pytest.raises(MultipleMatches):
-        merge.execute()
-    assert ways(caplog) == [False]
-    assert people.version() == 1
-
-
-@pytest.mark.gate
-def test_if_tasks_cannot_run_spark_takes_over_and_they_are_not_tried_again(people, caplog, monkeypatch):
-    def broken(*_):
-        raise ModuleNotFoundError("No module named 'duckdb'")
-
-    monkeypatch.setattr(duckdb_tasks, "_failures", failures := {})
-    # Nested functions are pickled by value, so the workers' own module is intact.
-    monkeypatch.setattr(duckdb_tasks, "_run_share", broken)
-    assert people.delete("id = 3")["numDeletedRows"] == 1
-    monkeypatch.undo()
-    monkeypatch.setattr(duckdb_tasks, "_failures", failures)
-    assert people.delete("id = 4")["numDeletedRows"] == 1
-    assert ways(caplog) == [False, False]
-    assert "tasks failed before: " in caplog.records[-1].getMessage()
 
 
 def test_a_cancelled_job_is_not_run_again(people, spark_tasks, caplog, monkeypatch):

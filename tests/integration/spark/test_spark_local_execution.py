@@ -12,16 +12,10 @@ import pytest
 from tests.conftest import as_users_have_it
 
 import delvec
-from delvec_engines.spark import ChoosingEngine, SparkEngine, choosing_engine, duckdb_tasks, local_execution
+from delvec_engines.spark import ChoosingEngine, SparkEngine, choosing_engine, duckdb_tasks
 from delvec_engines.spark.local_execution import ENABLED, MAX_BYTES, LocalExecution
 from delvec_engines.spark.merge_source import merge_source
-from delvec_errors import (
-    BadRequest,
-    ConstraintViolation,
-    MultipleMatches,
-    SchemaMismatch,
-    StorageDenied,
-)
+from delvec_errors import BadRequest
 
 pytestmark = [
     pytest.mark.spark,
@@ -408,7 +402,7 @@ def test_settings_that_change_a_commands_meaning_or_cost_leave_it_to_spark(
         ("name RLIKE '^a'", "may not mean the same"),
         ("f + price > 1000", "not exact"),
         ("price / 3 > 1000", "not exact"),
-        ("reverse(name) = 'cb'", "DuckDB failed"),
+        ("reverse(name) = 'cb'", "DuckDB in the driver failed"),
         ("at < '1970-01-01 00:30:00'", "time zone"),
         ("at <= TIMESTAMP'1969-12-31 19:00:00'", "time zone"),
         ("hour(at) = 19", "time zone"),
@@ -455,44 +449,6 @@ def test_a_users_function_is_not_mistaken_for_sparks_of_that_name(people, spark,
     assert "function upper is not Spark's own" in reason(log)
 
 
-def test_a_failure_in_the_driver_is_that_of_spark_and_leaves_no_file(
-    lake, spark, spark_driver, tmp_path, log
-):
-    folder = tmp_path / "people"
-    table = lake.create_table(folder, "id long NOT NULL, n byte")
-    table.append([{"id": number, "n": number} for number in range(5)])
-    table.alter.add_constraint("small", "n < 50")
-    before = sorted(folder.glob("*.parquet"))
-    doubled = pa.table({"id": [1, 1]})
-    attempts = [
-        (ConstraintViolation, lambda table: table.update({"n": "n + 46"})),
-        (SchemaMismatch, lambda table: table.update({"n": "n * 1000"}, "id = 4")),
-        (
-            MultipleMatches,
-            lambda t: t.merge(doubled, "target.id = source.id").when_matched_update({"n": "1"}).execute(),
-        ),
-    ]
-    for kind, attempt in attempts:
-        messages = []
-        for session in (spark_driver, spark):
-            with pytest.raises(kind) as raised:
-                attempt(lake.table(folder, engine=session))
-            messages.append(str(raised.value))
-        assert messages[0] == messages[1]
-    assert all("runs on Spark" in line for line in log.lines)
-    assert sorted(folder.glob("*.parquet")) == before
-
-
-@pytest.mark.gate
-def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, log, monkeypatch):
-    def broken(*_args, **_more):
-        raise AttributeError("a defect")
-
-    monkeypatch.setattr("delvec_engines.duckdb.engine.find_rows", broken)
-    assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
-    assert "failed in the driver, on DuckDB; running it on Spark" in log.lines[0]
-
-
 @pytest.mark.parametrize(("name", "value"), [(ENABLED, "perhaps"), (MAX_BYTES, "many")])
 def test_invalid_settings_are_errors(people, spark, name, value):
     session = spark.newSession()
@@ -500,25 +456,6 @@ def test_invalid_settings_are_errors(people, spark, name, value):
     session.conf.set(name, value)
     with pytest.raises(BadRequest, match=name):
         people(session).delete("id = 1")
-
-
-def test_storage_that_the_driver_cannot_reach_is_not_tried_for_each_command(
-    spark_driver, make_scan, monkeypatch, log
-):
-    monkeypatch.setattr(local_execution, "_unreachable", {})
-    scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))
-    scan, other = (replace(scan, location=f"s3://{bucket}/t") for bucket in ("ours", "theirs"))
-    execution = LocalExecution(spark_driver)
-
-    def refused(_):
-        raise StorageDenied("no credentials")
-
-    choice = choosing_engine._Choice(execution)
-    assert execution.unsuitable(scan) is None
-    assert choosing_engine._executed(scan, choice, refused, lambda: "by Spark") == "by Spark"
-    assert "no credentials" in reason(log)
-    assert execution.unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
-    assert execution.unsuitable(other) is None
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.support.typed_files import scan_of
 
 from delvec_engines.spark import local_execution
 from delvec_engines.spark import stored_schemas as module
+from delvec_engines.spark.recent_failures import RecentFailures
 from delvec_errors import MissingDataFile, StorageError
 from delvec_kernel.schema.types import StructType
 from delvec_parquet.file_schema import FileField
@@ -17,7 +18,7 @@ from delvec_parquet.file_schema import FileField
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "is_remote", lambda _: False)
-    monkeypatch.setattr(local_execution, "_unreachable", {})
+    monkeypatch.setattr(local_execution, "_unreachable", RecentFailures())
     for name in "abc":
         pq.write_table(pa.table({"x": [1]}), tmp_path / name)
     return scan_of(tmp_path, ["a", "b", "c"], StructType(()))
