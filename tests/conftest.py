@@ -306,7 +306,8 @@ def spark(tmp_path_factory):
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups are noticed
-            # Most tests are about Spark's own plans; see the fixtures `spark_driver` and `spark_tasks`.
+            # Most of its tests are about Spark's own plans. Tests of what users call have `as_users_have_it`; see also the
+            # fixtures `spark_driver` and `spark_tasks`.
             .config("spark.delvec.localExecution.enabled", "false")
             .config("spark.delvec.duckdbTasks.enabled", "false")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

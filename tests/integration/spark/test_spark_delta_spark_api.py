@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
+from tests.conftest import as_users_have_it
 
 import delvec
 from delvec.spark import DeltaMergeBuilder, DeltaTable, DeltaTableBuilder, IdentityGenerator, exceptions, use
@@ -20,6 +21,12 @@ pytestmark = [
 ]
 
 SCHEMA = "id long, name string, age int, place struct<city: string, zip: int>"
+
+
+@pytest.fixture(scope="session")
+def spark(spark):
+    """A session as users have it: DuckDB runs small commands in the driver."""
+    return as_users_have_it(spark)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,9 @@ def test_update_by_text_and_by_column(people):
     ]
     assert people.update(set={"age": F.lit(0)}) is None
     assert {age for (age,) in rows(people, "age")} == {0}
-    assert people.history(1).first().operation == "UPDATE"
+    newest = people.history(1).first()
+    assert newest.operation == "UPDATE"
+    assert "(DuckDB in the driver)" in newest.engineInfo
 
 
 def test_arguments_of_the_wrong_type_raise_pythons_own_errors(people, spark, tmp_path):
@@ -498,7 +507,7 @@ def test_vacuum_deletes_unreferenced_files(people, spark, tmp_path):
 @pytest.mark.gate
 def test_optimize_returns_deltas_metrics(people):
     people.update("id = 1", {"age": "1"})
-    before = people.toDF().select("*").count()
+    before = rows(people, "*")
 
     (done,) = people.optimize().executeCompaction().collect()
 
@@ -507,8 +516,10 @@ def test_optimize_returns_deltas_metrics(people):
         1,
         done.metrics.filesRemoved.totalFiles,
     )
-    assert people.toDF().select("*").count() == before
-    assert people.history(1).first().operation == "OPTIMIZE"
+    assert rows(people, "*") == before
+    newest = people.history(1).first()
+    assert newest.operation == "OPTIMIZE"
+    assert "in the driver)" in newest.engineInfo
     assert done.metrics.zOrderStats is None
     refused = (
         "Predicate references non-partition column 'id'. Only the partition columns may be referenced: []"
@@ -517,7 +528,7 @@ def test_optimize_returns_deltas_metrics(people):
         people.optimize().where("id = 1").executeCompaction()
     (done,) = people.optimize().executeZOrderBy("id", ["age"]).collect()
     assert (done.metrics.zOrderStats.strategyName, done.metrics.zOrderStats.numOutputCubes) == ("all", 1)
-    assert (done.metrics.numFilesAdded, people.toDF().select("*").count()) == (1, before)
+    assert (done.metrics.numFilesAdded, rows(people, "*")) == (1, before)
 
 
 def test_restore_returns_the_metrics_that_delta_spark_returns(people):

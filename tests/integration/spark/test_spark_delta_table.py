@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
+from tests.conftest import as_users_have_it
 
 import delvec
 from delvec.spark import DeltaTable
@@ -19,6 +20,12 @@ pytestmark = [
 ]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
+
+
+@pytest.fixture(scope="session")
+def spark(spark):
+    """A session as users have it: DuckDB runs small commands in the driver."""
+    return as_users_have_it(spark)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,7 @@ def test_history(people):
     assert rows[0].operationMetrics["numDeletedRows"] == "1"
     assert "id = 1" in rows[0].operationParameters["predicate"]
     assert rows[0].engineInfo.startswith("delvec-spark/")
+    assert ["(DuckDB in the driver)" in row.engineInfo for row in rows] == [True, False, False]
     assert rows[0].timestamp >= rows[1].timestamp
     assert [row.version for row in people.history(1).collect()] == [2]
 
