@@ -112,7 +112,7 @@ class ChoosingEngine:
         """
         source = change.source
 
-        def on_duckdb(site: "_Site") -> ChangedRows:
+        def on_duckdb(site: "_ExecutionSite") -> ChangedRows:
             rows = None if source is None else source.data.collected(_SOURCE_BYTES)
             return site.change_rows(scan, change, rows, target)
 
@@ -200,7 +200,7 @@ class ChoosingEngine:
         target: WriteTarget | None = None,
     ) -> "_Choice":
         """Return where DuckDB runs a command, or why Spark has to."""
-        sites: list[_Site] = [self._driver, self._tasks]
+        sites: list[_ExecutionSite] = [self._driver, self._tasks]
         reasons = [reason_for_spark(partial(each.unsuitable, scan, change, target)) for each in sites]
         if None not in reasons:
             return _Choice(None, "; ".join(reason for reason in reasons if reason))
@@ -217,7 +217,7 @@ class ChoosingEngine:
         return _Choice(self._driver if reason is None else None, reason or "")
 
 
-class _Site(Protocol):
+class _ExecutionSite(Protocol):
     """Where DuckDB runs: in the driver, or in tasks."""
 
     @property
@@ -243,7 +243,7 @@ class _Choice:
         reason: why Spark has to.
     """
 
-    site: _Site | None
+    site: _ExecutionSite | None
     reason: str = ""
 
     @property
@@ -262,12 +262,15 @@ class _Fallback:
     reason: str
 
 
-def _by_duckdb(site: _Site) -> Execution:
+def _by_duckdb(site: _ExecutionSite) -> Execution:
     return Execution(f"DuckDB {site.where}")
 
 
 def _executed(
-    scan: Scan, choice: _Choice, on_duckdb: Callable[[_Site], _Result], on_spark: Callable[[], _Result]
+    scan: Scan,
+    choice: _Choice,
+    on_duckdb: Callable[[_ExecutionSite], _Result],
+    on_spark: Callable[[], _Result],
 ) -> _Result:
     """Run a command as chosen, and note what has; if DuckDB cannot, Spark runs it from the start."""
     reason = choice.reason
@@ -285,7 +288,9 @@ def _executed(
     return result
 
 
-def _attempted(scan: Scan, site: _Site, work: Callable[[_Site], _Result]) -> _Result | _Fallback:
+def _attempted(
+    scan: Scan, site: _ExecutionSite, work: Callable[[_ExecutionSite], _Result]
+) -> _Result | _Fallback:
     """Return what DuckDB does, or why Spark has to do it."""
     started = time.monotonic()
     try:

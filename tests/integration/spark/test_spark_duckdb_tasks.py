@@ -196,14 +196,14 @@ def test_a_cancelled_job_is_not_run_again(people, spark_tasks, caplog, monkeypat
 def test_tasks_spill_into_a_directory_of_the_executor_s(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
     engines = [duckdb_tasks._engine.__wrapped__(1, 1 << 28) for _ in range(2)]
-    places = set()
+    directories = set()
     for engine in engines:
         with engine._session.connected() as cursor:
-            ((place,),) = cursor.sql("SELECT current_setting('temp_directory')").fetchall()
-        places.add(place)
+            ((directory,),) = cursor.sql("SELECT current_setting('temp_directory')").fetchall()
+        directories.add(directory)
         engine.close()
-    assert len(places) == 2
-    assert {Path(place).parent for place in places} == {tmp_path}
+    assert len(directories) == 2
+    assert {Path(directory).parent for directory in directories} == {tmp_path}
 
 
 def test_workers_know_the_executor_s_directories(spark):

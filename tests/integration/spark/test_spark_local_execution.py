@@ -87,7 +87,7 @@ class Recorder(logging.Handler):
         return [" ran in the driver, on DuckDB" in line for line in self.lines]
 
     @property
-    def places(self):
+    def sites(self):
         """What ran each command."""
         return [re.search("in the driver|in tasks|runs on Spark", line)[0] for line in self.lines]
 
@@ -230,7 +230,7 @@ def test_all_ways_leave_the_same_rows_feed_and_counts(lake, templates, sessions,
         expected = [ran["driver"], ran["driver"], ran["tasks"], ran["spark"], ran["spark"], ran["spark"]]
     else:
         expected = list(ran.values())
-    assert log.places == expected, log.lines
+    assert log.sites == expected, log.lines
     for way in ("driver", "tasks"):
         assert found[way][0] == found["spark"][0]
         assert found[way][1] == found["spark"][1]
@@ -290,7 +290,7 @@ def test_a_session_without_settings_runs_small_changes_in_the_driver_and_larger_
     done.append(table.update({"n": "n + 1"}, "id > 3"))
     session.udf.register("twice", lambda number: 2 * number, "int")
     done += [table.update({"n": "twice(n)"}, "id > 7"), table.delete("id = 0"), table.append([{"id": 9}])]
-    assert log.places == ["in the driver", "in tasks", "runs on Spark", "in tasks"], log.lines
+    assert log.sites == ["in the driver", "in tasks", "runs on Spark", "in tasks"], log.lines
     assert sorted(table.to_arrow(predicate="n IS NOT NULL")["n"].to_pylist()) == [0, 0, 1, 2, 2, 2, 2, 4]
     assert [metrics.executed_by.partition(":")[0] for metrics in done] == [
         "DuckDB in the driver",
@@ -498,8 +498,8 @@ def test_small_files_are_rewritten_in_the_driver_as_spark_rewrites_them(
         assert table.optimize.purge()["numRemovedFiles"] == 2
         table.optimize.z_order(["id", "name"])
         if folder == "driver":
-            assert len(log.places) == 4
-            assert set(log.places) == {"in the driver"}, log.lines
+            assert len(log.sites) == 4
+            assert set(log.sites) == {"in the driver"}, log.lines
             assert jobs(spark) == before
     driver, on_spark = (rows_by_id(lake.table(tmp_path / folder)) for folder in ("driver", "spark"))
     assert len(driver) == 64
