@@ -72,6 +72,8 @@ def _outermost(node: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(node, exp.Column) or not (is_translated(node) or isinstance(node, (*PLAIN, *_WITHIN))):
         yield node
         return
+    if isinstance(node, exp.DataType):
+        return  # the numbers of a type are no values
     for child in node.iter_expressions():
         yield from _outermost(child)
 

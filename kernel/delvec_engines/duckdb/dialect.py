@@ -34,8 +34,9 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
-_DAYS: Final = frozenset({"DAY", "WEEK", "MONTH", "YEAR"})
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
+_OF_DAYS: Final = frozenset({"year", "month", "week", "day"})
+"""Units of the intervals with which a date stays a date."""
 
 
 def predicate_sql(predicate: Predicate, rename: Mapping[str, str] | None = None) -> str:
@@ -274,12 +275,8 @@ class _Writer(Operands):
                 node, "arithmetic on float and decimal rounds differently; cast the operands to double"
             )
         value = f"({self._operand(left)} {operator} {self._operand(right)})"
-        if (
-            kinds[0] == "date"
-            and isinstance(right, exp.Interval)
-            and right.text("unit").upper().rstrip("S") in _DAYS
-        ):
-            return f"CAST({value} AS DATE)"  # as in Spark; DuckDB's is a timestamp
+        if kinds == ("date", "interval") and right.unnest().args["unit"].name.lower().rstrip("s") in _OF_DAYS:
+            return f"CAST({value} AS DATE)"  # DuckDB's is a timestamp
         room = rounded(node, self._schema)
         return value if room is None else f"CAST({value} AS DECIMAL({room.precision}, {room.scale}))"
 

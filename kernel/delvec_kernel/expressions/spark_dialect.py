@@ -4,10 +4,12 @@ Tested in `tests/unit/kernel/expressions/test_predicate.py` and
 `tests/integration/spark/test_spark_expressions.py`.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
@@ -25,13 +27,26 @@ __all__ = [
 ]
 
 
+def _cast_to(kind: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def cast(arguments: list[exp.Expr]) -> exp.Expr:
+        if len(arguments) != 1:
+            raise ParseError(f"{kind.partition('(')[0].lower()}() takes one value")
+        return exp.Cast(this=arguments[0], to=exp.DataType.build(kind))
+
+    return cast
+
+
 class _Parser(SparkParser):
     """Distinguishes CAST from TRY_CAST: under ANSI, Spark 4's default, only TRY_CAST returns NULL on failure.
 
-    Takes Delta's ``table@v3`` for ``table VERSION AS OF 3``.
+    Takes Delta's ``table@v3`` for ``table VERSION AS OF 3``, and those functions for casts that sqlglot does not: ``bigint(x)``.
     """
 
     STRICT_CAST = True
+    FUNCTIONS: ClassVar = SparkParser.FUNCTIONS | {
+        kind.partition("(")[0]: _cast_to(kind)
+        for kind in ("BIGINT", "BINARY", "DECIMAL(10, 0)", "SMALLINT", "TINYINT")
+    }
     TABLE_POSTFIX_TOKENS = SparkParser.TABLE_POSTFIX_TOKENS | {TokenType.PARAMETER}
 
     def _parse_version(self) -> exp.Version | None:
