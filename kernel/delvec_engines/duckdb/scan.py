@@ -67,6 +67,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    all_types,
     has_float,
     has_variant,
 )
@@ -275,19 +276,29 @@ def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = 
 
 
 def check_names(table: str, fields: Iterable[StructField]) -> None:
-    """Refuse column and field names that DuckDB would truncate.
+    """Refuse columns and fields whose names DuckDB does not support, and structs without fields.
 
     Raises:
-        UnsupportedTable: a name contains a NUL character.
+        UnsupportedTable: a name is empty or contains a NUL character, or a struct is empty.
     """
     for item in fields:
-        if any("\0" in each.name + each.physical_name for each in (item, *all_fields(item.type))):
+        reason = _beyond_names(item)
+        if reason is not None:
             raise UnsupportedTable(
-                f"Column {item.name!r} of table '{table}' has a NUL character in its name or in that of a field, which "
-                "DuckDB does not support; leave the column out, or use Spark.",
+                f"Column {item.name!r} of table '{table}' {reason}, which DuckDB does not support; leave the column out, "
+                "or use Spark.",
                 table=table,
                 column=item.name,
             )
+
+
+def _beyond_names(item: StructField) -> str | None:
+    for each in (item, *all_fields(item.type)):
+        if "\0" in each.name + each.physical_name:
+            return "has a NUL character in its name or in that of a field"
+        if not each.name or not each.physical_name:
+            return "has an empty name, or a field with one"
+    return "has a struct without fields" if StructType(()) in all_types(item.type) else None
 
 
 def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate | None) -> None:

@@ -1,10 +1,10 @@
 """Column mapping: ids and physical names of columns (PROTOCOL.md, "Column Mapping")."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from delvec_errors import CorruptLog
+from delvec_errors import CorruptLog, InvalidSchema
 from delvec_kernel.schema.types import (
     FIELD_ID,
     PHYSICAL_NAME,
@@ -13,6 +13,7 @@ from delvec_kernel.schema.types import (
     MapType,
     StructField,
     StructType,
+    all_types,
 )
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NESTED_IDS",
     "NestedIds",
     "all_fields",
+    "check_mapping",
     "is_mapped",
     "known_ids",
     "mapped",
@@ -39,6 +41,33 @@ NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 def is_mapped(configuration: Mapping[str, str]) -> bool:
     """Whether column mapping is enabled."""
     return configuration.get(MODE, "none").strip().lower() != "none"
+
+
+def check_mapping(schema: StructType, configuration: Mapping[str, str]) -> None:
+    """Check that no two columns are the same one in files.
+
+    Raises:
+        InvalidSchema: two columns, or fields of a struct, have the same physical name, or in mode ``id`` the same id.
+            Elsewhere in the schema the same id may occur, because files are searched struct by struct.
+    """
+    by_id = configuration[MODE].strip().lower() == "id"
+    for struct in all_types(schema):
+        if isinstance(struct, StructType):
+            _check_distinct(struct.fields, "physical name", [item.physical_name for item in struct.fields])
+        if isinstance(struct, StructType) and by_id:
+            fields = [item for item in struct.fields if item.field_id is not None]
+            _check_distinct(fields, "column id", [item.field_id for item in fields])
+
+
+def _check_distinct(fields: Sequence[StructField], what: str, values: Sequence[str | int | None]) -> None:
+    known: dict[str | int | None, str] = {}
+    for item, value in zip(fields, values, strict=True):
+        if value in known:
+            raise InvalidSchema(
+                f"columns {known[value]!r} and {item.name!r} have the same {what}, {value!r}",
+                column=item.name,
+            )
+        known[value] = item.name
 
 
 def max_column_id(configuration: Mapping[str, str]) -> int:

@@ -174,11 +174,11 @@ class StoredFields:
         """Index the fields, so that a table of thousands of columns does not go through all of them for each."""
         self._by = by
         self._named: dict[str, list[FileField]] = {}
-        self._numbered: dict[int, FileField] = {}
+        self._numbered: dict[int, list[FileField]] = {}
         for each in fields:
             self._named.setdefault(each.name.lower(), []).append(each)
             if each.field_id is not None:
-                self._numbered.setdefault(each.field_id, each)
+                self._numbered.setdefault(each.field_id, []).append(each)
 
     def of(self, item: StructField, path: str = "") -> FileField | None:
         """Return the field that has a column's values; None if there is none.
@@ -188,17 +188,17 @@ class StoredFields:
             path: of ``item``, for messages.
 
         Raises:
-            FileTypeMismatch: several have its name, ignoring case.
+            FileTypeMismatch: several have its field id, or its name, ignoring case.
         """
         if self._by == "id":
-            return None if item.field_id is None else self._numbered.get(item.field_id)
-        fields = self._named.get((item.name if self._by == "name" else item.physical_name).lower(), [])
+            fields = [] if item.field_id is None else self._numbered.get(item.field_id, [])
+            shared = f"the field id {item.field_id}"
+        else:
+            fields = self._named.get((item.name if self._by == "name" else item.physical_name).lower(), [])
+            shared = "that name, which is not case-sensitive"
         if len(fields) > 1:
             names = ", ".join(repr(each.name) for each in fields)
-            raise FileTypeMismatch(
-                path or item.name,
-                f"it has several columns of that name, which is not case-sensitive: {names}",
-            )
+            raise FileTypeMismatch(path or item.name, f"it has several columns of {shared}: {names}")
         return fields[0] if fields else None
 
     def has(self, name: str) -> bool:
@@ -233,7 +233,7 @@ def inner_types(kind: DataType, stored: FileField | None, by: Naming, path: str)
         path: of the type, for messages.
 
     Raises:
-        FileTypeMismatch: several fields of the file have the name of one.
+        FileTypeMismatch: several fields of the file have the name or field id of one.
     """
     match kind:
         case StructType(fields):

@@ -16,7 +16,7 @@ from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
 from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.file_index.live_files import LiveFiles
-from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
+from delvec_kernel.schema.column_mapping import check_mapping, is_mapped, without_physical_names
 from delvec_kernel.schema.partition_values import check_partition_columns
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
@@ -146,7 +146,7 @@ class Snapshot:
             CorruptLog: the schema cannot be parsed, or has no such partition columns.
         """
         try:
-            schema = _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))
+            schema = _schema(self.metadata.schema_string, self.metadata.configuration)
             check_partition_columns(schema, self.partition_columns)
         except InvalidSchema as error:
             kind: Any = UnsupportedTable if error.details.get("type") else CorruptLog
@@ -234,7 +234,10 @@ class Snapshot:
         return self.live.counts.num_rows
 
 
-def _schema(text: str, mapped: bool) -> StructType:
+def _schema(text: str, configuration: Mapping[str, str]) -> StructType:
     schema = StructType.from_json(text)
-    # Ignore physical names left over from an earlier column mapping.
-    return schema if mapped else without_physical_names(schema)
+    if not is_mapped(configuration):
+        # Ignore physical names left over from an earlier column mapping.
+        return without_physical_names(schema)
+    check_mapping(schema, configuration)
+    return schema

@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 from tests.support.schema_json import struct
 
+from delvec_errors import CorruptLog, CorruptTable
+
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
 
@@ -124,3 +126,23 @@ def test_columns_are_found_by_what_the_schema_says(table, read):
 )
 def test_predicates_go_by_the_names_of_today(table, read, text, ids):
     assert sorted(read(table, ["id"], text)["id"].to_pylist()) == ids
+
+
+@pytest.mark.gate
+def test_columns_that_are_the_same_in_files_are_refused(write_table, data_file, read):
+    schema = struct(field("a", "long", 1, "x"), field("b", "long", 2, "x"))
+    properties = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    files = [data_file(pa.table({"x": [1]}))]
+    folder = write_table("same", schema, files, properties=properties, features=["columnMapping"])
+    with pytest.raises(CorruptLog, match="columns 'a' and 'b' have the same physical name, 'x'"):
+        read(folder)
+
+
+@pytest.mark.gate
+def test_a_file_with_a_field_id_twice_is_refused(write_table, data_file, read):
+    schema = struct(field("a", "long", 1, "x"), field("b", "long", 2, "y"))
+    properties = {"delta.columnMapping.mode": "id", "delta.columnMapping.maxColumnId": "2"}
+    rows = pa.table([[1], [2]], schema=pa.schema([stored("x", pa.int64(), 1), stored("y", pa.int64(), 1)]))
+    folder = write_table("ids", schema, [data_file(rows)], properties=properties, features=["columnMapping"])
+    with pytest.raises(CorruptTable, match="several columns of the field id 1: 'x', 'y'"):
+        read(folder, None, "a = 1")

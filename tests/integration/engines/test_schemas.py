@@ -2,7 +2,9 @@
 
 import pyarrow as pa
 import pytest
+from tests.support.schema_json import struct
 
+from delvec_errors import UnsupportedTable
 from delvec_kernel.schema.types import StructType
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
@@ -247,6 +249,34 @@ def test_no_files_no_rows_and_no_columns(write_table, data_file, read, lake, eng
     assert table.count("t = 'y'") == 0
     assert read(full, []).num_rows == 18
     assert read(full, []).num_columns == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reason"),
+    [
+        ("", "long", "an empty name"),
+        ("a\0b", "long", "a NUL character"),
+        ("s", {"type": "struct", "fields": []}, "a struct without fields"),
+        ("s", {"type": "array", "elementType": struct(), "containsNull": True}, "a struct without fields"),
+        ("s", struct({"name": "", "type": "long", "nullable": True, "metadata": {}}), "an empty name"),
+    ],
+)
+def test_columns_that_duckdb_cannot_have_are_refused_by_name(
+    write_table, data_file, lake, name, kind, reason
+):
+    columns = [
+        {"name": each, "type": of, "nullable": True, "metadata": {}}
+        for each, of in (("id", "long"), (name, kind))
+    ]
+    folder = write_table("odd", struct(*columns), [data_file(pa.table({"id": [1]}))])
+    table = lake.table(str(folder))
+    for predicate in (None, "id = 1"):
+        with pytest.raises(UnsupportedTable, match=reason) as caught:
+            table.to_arrow(predicate=predicate)
+        assert caught.value.details["column"] == name
+    assert table.to_arrow(["id"], "id = 1")["id"].to_pylist() == [1]
+    with pytest.raises(UnsupportedTable, match=reason):
+        table.append([{"id": 2}])
 
 
 def test_many_small_files(write_table, data_file, read):

@@ -4,7 +4,8 @@ from itertools import count
 
 import pytest
 
-from delvec_kernel.schema.column_mapping import NESTED_IDS, NestedIds, known_ids, mapped
+from delvec_errors import InvalidSchema
+from delvec_kernel.schema.column_mapping import MODE, NESTED_IDS, NestedIds, check_mapping, known_ids, mapped
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, StructType
 
 
@@ -84,3 +85,42 @@ def test_what_is_no_id_counts_as_absent(damaged):
     document["fields"][0]["metadata"] = {FIELD_ID: 1, PHYSICAL_NAME: "a", NESTED_IDS: damaged}
     [field] = StructType.from_json(document).fields
     assert NestedIds.of(field).child("element").id is None
+
+
+def in_files(name, number, physical, kind="long"):
+    metadata = {FIELD_ID: number, PHYSICAL_NAME: physical}
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("fields", "mode", "what"),
+    [
+        (
+            [in_files("a", 1, "x"), in_files("b", 2, "x")],
+            "name",
+            "'a' and 'b' have the same physical name, 'x'",
+        ),
+        ([in_files("a", 1, "x"), in_files("b", 1, "y")], "id", "'a' and 'b' have the same column id, 1"),
+        (
+            [
+                in_files(
+                    "a",
+                    1,
+                    "x",
+                    array({"type": "struct", "fields": [in_files("c", 3, "z"), in_files("d", 3, "y")]}),
+                )
+            ],
+            "id",
+            "'c' and 'd' have the same column id, 3",
+        ),
+        ([in_files("a", 1, "x"), in_files("b", 1, "y")], "name", None),
+        ([in_files("a", 1, "b"), in_files("b", 2, "a")], "id", None),
+    ],
+)
+def test_two_columns_are_not_the_same_in_files(fields, mode, what):
+    schema = StructType.from_json({"type": "struct", "fields": fields})
+    if what is None:
+        check_mapping(schema, {MODE: mode})
+    else:
+        with pytest.raises(InvalidSchema, match=what):
+            check_mapping(schema, {MODE: mode})

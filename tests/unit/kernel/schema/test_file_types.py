@@ -90,6 +90,10 @@ def test_columns_that_cannot_be_told_apart_are_refused_where_they_are_read():
     with pytest.raises(FileTypeMismatch) as caught:
         check_file(file, [column("s", StructType((column("a"),)))], "name")
     assert caught.value.column == "s.a"
+    by_id = (stored("x", 1), stored("y", 1), stored("z", 2))
+    check_file(by_id, [column("a", number=2, physical="a")], "id")
+    with pytest.raises(FileTypeMismatch, match="several columns of the field id 1: 'x', 'y'"):
+        check_file(by_id, [column("a", number=1, physical="x")], "id")
 
 
 def test_a_mismatch_says_what_the_file_and_the_table_have():
