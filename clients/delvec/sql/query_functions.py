@@ -15,7 +15,7 @@ from delvec.sql.value_types import is_translated
 from delvec_engines.duckdb.dialect_functions import to_re2
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 
-__all__ = ["CALLS", "RESULT_TYPES", "refusal"]
+__all__ = ["CALLS", "RESULT_TYPES", "WEEKDAYS", "refusal"]
 
 CALLS: Final = (exp.Func, exp.AtTimeZone, exp.FromTimeZone)
 """What sqlglot makes of calls of functions."""
@@ -189,6 +189,7 @@ _FORMATTED: Final = (exp.StrToTime, exp.StrToUnix, exp.TimeToStr, exp.TsOrDsToDa
 _CODE: Final = re.compile(r"%-?[a-zA-Z](?:strict)?")
 """strftime's code for letters of Spark's; sqlglot leaves alone the letters and quotes that it does not know."""
 _PARTS: Final = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute"})
+WEEKDAYS: Final = frozenset({"dayofweek", "dow"})
 _TRUNCATED_TO: Final = frozenset({"YEAR", "YYYY", "YY", "QUARTER", "MONTH", "MM", "MON", "WEEK"})
 
 
@@ -231,7 +232,7 @@ def _of_arguments(node: exp.Expr) -> str | None:
             reason = "its times are others"
         case exp.DateDiff() if (node.text("unit") or "DAY").upper() != "DAY":
             reason = "it counts other units than days otherwise"
-        case exp.Extract() if node.name.lower() not in _PARTS:
+        case exp.Extract() if node.name.lower() not in _PARTS | WEEKDAYS:
             reason = f"it has other values for {node.name.lower()}"
         case exp.Anonymous() if node.name.lower() in ("date_part", "datepart"):
             part = node.expressions[0]

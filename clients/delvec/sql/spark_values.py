@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
-from delvec.sql.query_functions import CALLS, RESULT_TYPES, refusal
+from delvec.sql.query_functions import CALLS, RESULT_TYPES, WEEKDAYS, refusal
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
 from delvec_engines.internal_names import INTERNAL
@@ -258,6 +258,8 @@ def _corrected_time(node: exp.Expr, name: str | None) -> str | None:
     match node:
         case exp.Anonymous(expressions=[day]) if node.name.lower() == "weekday":
             return f"CAST(isodow(CAST({_sql(day)} AS DATE)) - 1 AS INTEGER)"
+        case exp.Extract() if node.name.lower() in WEEKDAYS:
+            return f"CAST(dayofweek({_sql(node.expression)}) + 1 AS INTEGER)"
         case exp.StrToUnix():
             seconds = f"trunc(epoch({_sql(node.this)}))" if name in _MOMENTS else f"floor({_sql(node)})"
             return f"CAST({seconds} AS BIGINT)"

@@ -3,6 +3,8 @@
 See `tests/integration/engines/test_spark_values.py`.
 """
 
+import datetime as dt
+
 import pytest
 
 from delvec_errors import InvalidStatement
@@ -50,6 +52,14 @@ def test_statements_store_the_values_of_their_queries(lake, numbers, tmp_path):
 def test_values_that_spark_refuses_or_duckdb_has_otherwise(lake, value, reason):
     with pytest.raises(InvalidStatement, match=reason):
         lake.sql(f"SELECT {value} AS v FROM numbers")
+
+
+def test_times_are_written_without_a_zone(lake, tmp_path):
+    times = lake.create_table(tmp_path / "times", "at timestamp", name="times")
+    times.append([{"at": dt.datetime(2024, 1, 1, 2, 3, 4, 500000, tzinfo=dt.UTC)}])
+    text = "SELECT CAST(at AS STRING) AS a, string(at) AS b, 'at ' || CAST(at AS STRING) AS c FROM times"
+    written = "2024-01-01 02:03:04.5"
+    assert lake.sql(text).to_pylist() == [{"a": written, "b": written, "c": f"at {written}"}]
 
 
 @pytest.mark.usefixtures("numbers")
