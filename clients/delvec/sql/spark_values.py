@@ -256,10 +256,6 @@ def _quantile(node: exp.Expr) -> str | None:
 
 def _corrected_time(node: exp.Expr, name: str | None) -> str | None:
     match node:
-        case exp.Anonymous(expressions=[day]) if node.name.lower() == "weekday":
-            return f"CAST(isodow(CAST({_sql(day)} AS DATE)) - 1 AS INTEGER)"
-        case exp.Extract() if node.name.lower() in WEEKDAYS:
-            return f"CAST(dayofweek({_sql(node.expression)}) + 1 AS INTEGER)"
         case exp.StrToUnix():
             seconds = f"trunc(epoch({_sql(node.this)}))" if name in _MOMENTS else f"floor({_sql(node)})"
             return f"CAST({seconds} AS BIGINT)"
@@ -271,6 +267,16 @@ def _corrected_time(node: exp.Expr, name: str | None) -> str | None:
             return f"CAST(date_trunc('{unit}', CAST({_sql(node.this)} AS DATE)) AS DATE)"
         case exp.TimestampTrunc() | exp.TimestampAdd() | exp.StrToTime() | exp.TimestampFromParts():
             return _sql(node) if name == "timestamp_ntz" else f"CAST({_sql(node)} AS TIMESTAMPTZ)"
+    return _weekday(node)
+
+
+def _weekday(node: exp.Expr) -> str | None:
+    """Return the day of the week, which begins with 0 on Monday or with 1 on Sunday."""
+    match node:
+        case exp.Anonymous(expressions=[day]) if node.name.lower() == "weekday":
+            return f"CAST(isodow(CAST({_sql(day)} AS DATE)) - 1 AS INTEGER)"
+        case exp.Extract() if node.name.lower() in WEEKDAYS:
+            return f"CAST(dayofweek({_sql(node.expression)}) + 1 AS INTEGER)"
     return None
 
 

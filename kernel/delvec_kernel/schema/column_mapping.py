@@ -60,14 +60,14 @@ def check_mapping(schema: StructType, configuration: Mapping[str, str]) -> None:
 
 
 def _check_distinct(fields: Sequence[StructField], what: str, values: Sequence[str | int | None]) -> None:
-    known: dict[str | int | None, str] = {}
+    names_by_value: dict[str | int | None, str] = {}
     for item, value in zip(fields, values, strict=True):
-        if value in known:
+        if value in names_by_value:
             raise InvalidSchema(
-                f"columns {known[value]!r} and {item.name!r} have the same {what}, {value!r}",
+                f"columns {names_by_value[value]!r} and {item.name!r} have the same {what}, {value!r}",
                 column=item.name,
             )
-        known[value] = item.name
+        names_by_value[value] = item.name
 
 
 def max_column_id(configuration: Mapping[str, str]) -> int:
