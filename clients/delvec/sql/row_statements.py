@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import duckdb
 import pyarrow as pa
 
 from delvec.sql.default_values import with_defaults
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec_commands.transaction import Metrics
-from delvec_errors import SchemaMismatch, TableNotFound
+from delvec_engines.duckdb.assignment import FAILED, assigned
+from delvec_errors import InvalidPredicate, SchemaMismatch, TableNotFound
 from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import data_type_from_arrow
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -256,10 +259,10 @@ def _is_frame(rows: Any) -> bool:
 
 
 def _assigned(rows: Any, schema: pa.Schema) -> Any:
-    """Cast numbers and all-NULL columns to the table's types, since SQL literals have their own.
+    """Cast values to the table's types as Spark's store assignment does, but numbers only if no digit is lost.
 
     Raises:
-        SchemaMismatch: a number does not fit.
+        SchemaMismatch: a value does not fit.
     """
     targets = {field.name.lower(): field.type for field in schema}
     if _is_frame(rows):
@@ -275,7 +278,7 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Ch
     if kind is None or kind == column.type:
         return column
     if column.null_count < len(column) and not (_is_number(column.type) and _is_number(kind)):
-        return column
+        return _stored(name, column, kind)
     try:
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
             # Arrow demands a precision for any value of the source type, so convert by the values.
@@ -283,6 +286,26 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Ch
         return column.cast(kind)
     except pa.ArrowException as error:
         raise SchemaMismatch(f"A value does not fit into column '{name}': {error}", column=name) from error
+
+
+def _stored(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as another type if Spark would store it so: text as dates, for example; unchanged otherwise."""
+    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.register("rows_of_query", pa.table({"value": column}))
+        rows = database.table("rows_of_query")
+        try:
+            value = assigned('"value"', rows.types[0], data_type_from_arrow(kind), name)
+            return rows.project(f"{value} AS value").to_arrow_table()["value"].cast(kind)
+        except InvalidPredicate:
+            return column
+        except duckdb.Error as error:
+            if FAILED not in str(error):
+                raise
+            reason = str(error).partition(FAILED)[2].partition("\n")[0]
+            raise SchemaMismatch(
+                f"A value does not fit into column {reason}. Nothing was committed.", column=name
+            ) from error
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -305,5 +328,17 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
         elif kind is not None and isinstance(field.dataType, T.NumericType) and _is_number(kind):
             wanted = from_arrow_type(kind)
             column = exactly_assigned(column, field.dataType, wanted, field.name).alias(field.name)
+        elif kind is not None:
+            wanted = from_arrow_type(kind, prefer_timestamp_ntz=True)
+            column = _stored_in_spark(column, field, wanted)
         columns.append(column)
     return frame.select(*columns)
+
+
+def _stored_in_spark(column: Any, field: Any, wanted: Any) -> Any:
+    from delvec_engines.spark import store_assignment
+
+    try:
+        return store_assignment.assigned(column, field.dataType, wanted, field.name).alias(field.name)
+    except SchemaMismatch:
+        return column  # the table says what it takes

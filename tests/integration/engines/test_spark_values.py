@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from delvec_errors import InvalidStatement
+from delvec_errors import InvalidStatement, SchemaMismatch
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate, with the values that Spark gave")
 
@@ -211,6 +211,20 @@ def test_names_of_results(rows):
     assert list(found) == names
 
 
+@pytest.fixture
+def in_utc(engine):
+    """A Spark session shows times in its own zone."""
+    if engine == "duckdb":
+        yield
+        return
+    name = "spark.sql.session.timeZone"
+    zone = engine.conf.get(name)
+    engine.conf.set(name, "UTC")
+    yield
+    engine.conf.set(name, zone)
+
+
+@pytest.mark.usefixtures("in_utc")
 @pytest.mark.parametrize("cases", [TYPED, TYPED_AGGREGATES], ids=["values", "aggregates"])
 def test_types_of_values(query, cases):
     listed = ", ".join(f"{value} AS v{number}" for number, (value, *_) in enumerate(cases))
@@ -261,3 +275,25 @@ def test_a_number_that_spark_writes_with_an_exponent_is_no_text(rows):
     assert rows("SELECT CAST(x * 1000 AS STRING) AS v FROM spark_values") == [{"v": "2700.0"}]
     with pytest.raises(InvalidStatement, match="exponent"):
         rows("SELECT CAST(x * 1e10 AS STRING) AS v FROM spark_values")
+
+
+def test_insert_stores_values_of_other_types_as_spark_does(lake, tmp_path, engine):
+    name = f"delta.`{tmp_path}/stored`"
+    columns = "id int, d date, ts timestamp, n int, m decimal(5,2), b boolean, s string"
+    table = lake.create_table(tmp_path / "stored", columns)
+    lake.sql(
+        f"INSERT INTO {name} VALUES (1, '2024-01-02', '2024-01-02 10:00:00Z', '7', '7.123', 'true', 7), "
+        "(2, NULL, NULL, NULL, NULL, NULL, NULL)",
+        engine=engine,
+    )
+    lake.sql(f"INSERT INTO {name} (id, d) SELECT 3, TIMESTAMP'2024-01-03 10:00:00Z'", engine=engine)
+    stored = {"id": 1, "d": dt.date(2024, 1, 2), "ts": dt.datetime(2024, 1, 2, 10, tzinfo=dt.UTC)}
+    stored |= {"n": 7, "m": Decimal("7.12"), "b": True, "s": "7"}
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+    empty = dict.fromkeys(stored)
+    assert rows == [stored, empty | {"id": 2}, empty | {"id": 3, "d": dt.date(2024, 1, 3)}]
+    version = table.version()
+    for column, value in (("d", "'soon'"), ("n", "'x'"), ("b", "'maybe'"), ("m", "'1_000'")):
+        with pytest.raises(SchemaMismatch, match=f"'{column}'"):
+            lake.sql(f"INSERT INTO {name} (id, {column}) VALUES (4, {value})", engine=engine)
+    assert table.version() == version
