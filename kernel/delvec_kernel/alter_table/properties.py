@@ -50,17 +50,22 @@ _ICEBERG_PREFIX: Final = "delta.universalformat.config.iceberg."
 """Prefix of properties of the Iceberg table, any of which may be set."""
 _FEATURE_PREFIX: Final = "delta.feature."
 _CHANGE_FEED: Final = "delta.enableChangeDataFeed"
+_VERSIONS: Final = {"delta.minreaderversion": 3, "delta.minwriterversion": 7}
+"""Names in small letters, with the highest version. They are no properties: the table's protocol has them."""
 _NAME: Final = re.compile(r"[^\s\x00-\x1f]+")
 
 
 def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
-    """Set properties; ``delta.feature.<name>`` adds a feature, as in Delta.
+    """Set properties; as in Delta, ``delta.feature.<name>`` adds a feature, and ``delta.minReaderVersion`` upgrades the protocol.
 
     Raises:
         InvalidTableChange: a property is unknown, not settable by users, or contradicts the table.
         BadRequest: a value is invalid for its property.
     """
+    _need_versions(update, change.properties)
     for name, value in change.properties.items():
+        if name.lower() in _VERSIONS:
+            continue
         if name.lower().startswith(_FEATURE_PREFIX):
             if value.strip().lower() not in ("supported", "enabled"):
                 raise BadRequest(
@@ -83,6 +88,19 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
     if ICEBERG_FORMAT_VERSIONS.name in change.properties:
         update.assign_ids()
     return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
+
+
+def _need_versions(update: TableUpdate, properties: Mapping[str, str]) -> None:
+    asked = {name.lower(): value for name, value in properties.items() if name.lower() in _VERSIONS}
+    for name, value in asked.items():
+        if not (value.strip().isdecimal() and 1 <= int(value) <= _VERSIONS[name]):
+            raise BadRequest(
+                f"'{value}' is not a version of the Delta protocol for '{name}'; use 1 to {_VERSIONS[name]}.",
+                property=name,
+            )
+    if asked:
+        reader, writer = (int(asked[name]) if name in asked else 1 for name in _VERSIONS)
+        update.need_versions(reader, max(writer, update.protocol.min_writer_version))
 
 
 def unset_properties(update: TableUpdate, change: UnsetProperties) -> Recorded:

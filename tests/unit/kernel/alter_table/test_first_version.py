@@ -211,7 +211,6 @@ def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
         ("delta.columnMapping.maxColumnId", "7"),
         ("delta.enableIcebergCompatV2", "true"),
         ("delta.feature.v2Checkpoint", "off"),
-        ("delta.minWriterVersion", "7"),
         ("delta.enableDeletionVectors", "yes"),
         ("delta.checkpointInterval", "0"),
         ("delta.checkpointInterval", "often"),

@@ -153,7 +153,8 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "maintained by writers"),
         ("delta.enableIcebergCompatV2", "true", InvalidTableChange, "does not implement"),
         ("delta.constraints.positive", "id > 0", InvalidTableChange, "constraint"),
-        ("delta.minReaderVersion", "3", InvalidTableChange, "upgrade the protocol"),
+        ("delta.minReaderVersion", "9", BadRequest, "use 1 to 3"),
+        ("delta.minWriterVersion", "five", BadRequest, "use 1 to 7"),
         ("delta.feature.spam", "supported", InvalidTableChange, "does not know the table feature"),
         ("delta.feature.v2Checkpoint", "true", BadRequest, "supported"),
         ("delta.dataSkippingStatsColumns", "id,nothing", UnknownColumn, "nothing"),
@@ -165,6 +166,23 @@ def test_properties_are_set_as_delta_spells_them():
 def test_unknown_and_harmful_properties_are_refused(name, value, error, message):
     with pytest.raises(error, match=message):
         Table().alter({"change": "set-properties", "properties": {name: value}})
+
+
+def test_versions_among_properties_upgrade_the_protocol_as_in_delta():
+    table = Table()
+    properties = {
+        "delta.columnMapping.mode": "name",
+        "delta.minReaderVersion": "2",
+        "delta.minWriterVersion": "5",
+    }
+
+    table.alter({"change": "set-properties", "properties": properties})
+
+    assert (table.protocol.min_reader_version, table.protocol.min_writer_version) >= (2, 5)
+    assert not {name for name in table.metadata.configuration if "Version" in name}
+    upgraded = table.protocol
+    table.alter({"change": "set-properties", "properties": {"delta.minReaderVersion": "1", "x": "y"}})
+    assert table.protocol == upgraded
 
 
 def test_unknown_properties_are_set_on_request():
