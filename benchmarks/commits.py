@@ -31,7 +31,7 @@ TURNS = 5
 TABLES = 64
 ROWS = 1_000_000
 _UNTIMED = 3.0
-_MOST_PER_SECOND = 1000
+_MAX_PER_SECOND = 1000
 _SPARK_WARM = 10
 _SAMPLE_SECONDS = 10.0
 Say = Callable[[str], None]
@@ -168,7 +168,7 @@ def _appends(bench: CommitBench, effort: CommitEffort) -> list[Figure]:
         ("appends, no groups", "alone", {"delvec.groupCommit": "false"}),
     ):
         many_files(bench.folder / name, 1, properties=properties)
-        new = new_files(bench.folder / name, int((effort.seconds + _UNTIMED) * _MOST_PER_SECOND))
+        new = new_files(bench.folder / name, int((effort.seconds + _UNTIMED) * _MAX_PER_SECOND))
         target = bench.registered(name, new.paths, new.rows, new.size)
         figures.append(_figure(job, bench.load([target], effort.seconds)))
     return figures

@@ -44,7 +44,7 @@ _MONEY = (
 _KEYS = ("wr_item_sk", "wr_order_number")
 _NULLS = 0.045
 """Share of NULLs in the columns that are not keys, as in TPC-DS."""
-_MOST_ITEMS = 1 << 20
+_MAX_ITEMS = 1 << 20
 """Above every item."""
 
 
@@ -126,7 +126,7 @@ def _key_columns(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _keys(orders: np.ndarray, items: np.ndarray) -> np.ndarray:
-    return orders.astype(np.int64) * _MOST_ITEMS + items
+    return orders.astype(np.int64) * _MAX_ITEMS + items
 
 
 def _files(table: Path) -> list[Path]:

@@ -38,7 +38,7 @@ _COPIED: Final = (
     "benchmarks",
     "pyproject.toml",
 )
-_LEAST_SECONDS: Final = 20.0
+_MIN_SECONDS: Final = 20.0
 LONGEST_SECONDS: Final = 600.0
 _OTHERS: Final = (
     *("alembic.command", "fastapi", "httpx", "hypothesis.strategies", "numpy", "pandas", "pyarrow.compute"),
@@ -314,7 +314,7 @@ class _Session:
 
         expected = sum(base.seconds[number] for number in chosen)
         place.write_text("takes too long, or ends the process")
-        if not self._forked(work, _LEAST_SECONDS + 4 * expected):
+        if not self._forked(work, _MIN_SECONDS + 4 * expected):
             return Outcome("survived")
         return Outcome("killed", place.read_text())
 

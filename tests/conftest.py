@@ -56,10 +56,10 @@ _LONGEST = (
 _SLOWNESS = 2 if os.environ.get("CI") else 1
 """Its machine may be half as fast."""
 
-MOST_SECONDS = 20 * _SLOWNESS
+MAX_SECONDS = 20 * _SLOWNESS
 """A test of the gate may take this long; a longer one is marked ``slow`` with the reason, or ``full``."""
 
-_MOST_SECONDS_ON_SPARK = 60 * _SLOWNESS
+_MAX_SECONDS_ON_SPARK = 60 * _SLOWNESS
 """Its first job starts a JVM, and on two busy cores each job takes seconds."""
 
 _SAMPLED = 8
@@ -223,7 +223,7 @@ def pytest_runtest_makereport(item, call):
             report.outcome = "failed"
             report.longrepr = f"{reason} (DELVEC_REQUIRE={','.join(REQUIRED)})"
     in_gate = item.config.getoption("--suite") == "gate"
-    most = _MOST_SECONDS_ON_SPARK if item.get_closest_marker("spark") else MOST_SECONDS
+    most = _MAX_SECONDS_ON_SPARK if item.get_closest_marker("spark") else MAX_SECONDS
     if in_gate and report.passed and call.duration > most and not item.get_closest_marker("slow"):
         report.outcome = "failed"
         report.longrepr = (

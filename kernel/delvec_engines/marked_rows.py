@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-__all__ = ["MOST_AT_ONCE", "MarkedRows"]
+__all__ = ["MAX_AT_ONCE", "MarkedRows"]
 
-MOST_AT_ONCE: Final = 1 << 24
+MAX_AT_ONCE: Final = 1 << 24
 """Maximum rows expanded to 8-byte integers at once: a hostile bitmap of half a megabyte can have 2^32 rows."""
 
 Rows = npt.NDArray[np.uint64]
@@ -24,7 +24,7 @@ class MarkedRows:
 
     def __init__(self, bitmap: BitMap64) -> None:
         self._bitmap = bitmap
-        self._all = _numbers(bitmap) if len(bitmap) <= MOST_AT_ONCE else None
+        self._all = _numbers(bitmap) if len(bitmap) <= MAX_AT_ONCE else None
 
     def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return which of ``rows``, a batch of them, are marked; fastest if they ascend."""

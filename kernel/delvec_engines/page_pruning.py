@@ -45,7 +45,7 @@ __all__ = ["RowRanges", "row_ranges"]
 RowRanges = Sequence[range]
 """Ascending, without overlaps; empty if no row is needed."""
 
-_MOST_FILES: Final = 16
+_MAX_FILES: Final = 16
 """Maximum large files: each that is not read as a whole takes a statement."""
 _MIN_ROWS: Final = 1 << 18
 """Minimum rows of a file: DuckDB reads a column of fewer in about 10 ms."""
@@ -53,7 +53,7 @@ _MIN_GROUP_ROWS: Final = 100_000
 """Minimum mean rows of a file's row groups: DuckDB skips smaller ones itself."""
 _MIN_REMOTE_BYTES: Final = 64 << 20
 """Minimum size of a file in an object store, where reading its end takes a round trip."""
-_MOST_READ: Final = 0.5
+_MAX_READ: Final = 0.5
 """Maximum part of a file's rows to read by number: a statement for each file costs more than the other half."""
 _TAIL: Final = 128 << 10
 _ROWS_PER_FOOTER_BYTE: Final = 64
@@ -80,7 +80,7 @@ def row_ranges(
     if predicate is None:
         return {}
     files = _worthwhile(scan)
-    if not 0 < len(files) <= _MOST_FILES:
+    if not 0 < len(files) <= _MAX_FILES:
         return {}
     page_filter = _Wanted.of(scan, predicate, relation, others or {})
     if not page_filter.columns:
@@ -194,7 +194,7 @@ def _rows_of(scan: Scan, path: str, size: int, page_filter: _Wanted) -> RowRange
         pa.ArrowException,
     ):
         return None
-    return candidate_ranges if sum(map(len, candidate_ranges)) <= _MOST_READ * footer.num_rows else None
+    return candidate_ranges if sum(map(len, candidate_ranges)) <= _MAX_READ * footer.num_rows else None
 
 
 def _footer(scan: Scan, path: str, size: int) -> tuple[Footer | None, FileEnd]:

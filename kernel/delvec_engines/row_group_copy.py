@@ -33,11 +33,11 @@ from delvec_maintenance.compaction import Bin, CompactionRules, deleted_ratios, 
 from delvec_parquet.footer import Footer, column_names, why_not_together
 from delvec_parquet.row_group_copy import SourceFile
 
-__all__ = ["LEAST_GROUP_BYTES", "LEAST_GROUP_ROWS", "CopyPlan", "Decision", "Part", "check_rewrite"]
+__all__ = ["MIN_GROUP_BYTES", "MIN_GROUP_ROWS", "CopyPlan", "Decision", "Part", "check_rewrite"]
 
-LEAST_GROUP_ROWS: Final = 1 << 17
+MIN_GROUP_ROWS: Final = 1 << 17
 """Mean rows per row group from which copies read as fast as rewritten files (measured in docs/optimize.md)."""
-LEAST_GROUP_BYTES: Final = 8 << 20
+MIN_GROUP_BYTES: Final = 8 << 20
 """Or mean bytes: a large row group of wide rows has few of them."""
 _VECTOR_BYTES: Final = 8 << 20
 """Most bytes of deletion vectors carried over by one commit, whose request holds them."""
@@ -232,7 +232,7 @@ class CopyPlan:
         return self._why_too_small(float(self._sizes[places].mean()), rows / len(places))
 
     def _why_too_small(self, mean_bytes: float, mean_rows: float) -> str | None:
-        if self._rewrite == "never" or mean_bytes >= LEAST_GROUP_BYTES or mean_rows >= LEAST_GROUP_ROWS:
+        if self._rewrite == "never" or mean_bytes >= MIN_GROUP_BYTES or mean_rows >= MIN_GROUP_ROWS:
             return None
         return "the row groups are small, and readers gain by larger ones"
 

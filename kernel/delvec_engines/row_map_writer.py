@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_errors import StorageError
-from delvec_kernel.transaction.row_maps import FOLDER, MOST_FILE_ROWS, SCHEMA
+from delvec_kernel.transaction.row_maps import FOLDER, MAX_FILE_ROWS, SCHEMA
 from delvec_kernel.transaction.transaction_changes import RowMapFile
 from delvec_storage import files as storage
 
@@ -38,7 +38,7 @@ class RowMapWriter:
         file_rows: maximum rows per file.
     """
 
-    def __init__(self, location: str, sources: Sequence[str], *, file_rows: int = MOST_FILE_ROWS) -> None:
+    def __init__(self, location: str, sources: Sequence[str], *, file_rows: int = MAX_FILE_ROWS) -> None:
         self._location = location
         self._sources = pa.array(sources, pa.string())
         self._file_rows = file_rows

@@ -25,7 +25,7 @@ SAMPLE_ROWS: Final = 100_000
 """Rows in the sample that determines the ranges of each column."""
 
 _KEY_BITS: Final = 62
-_MOST_BITS: Final = 12
+_MAX_BITS: Final = 12
 """Maximum bits per coordinate: the sample cannot resolve more ranges."""
 _TEXT_BYTES: Final = 16
 """Bytes of a string after the sample's common prefix that are compared."""
@@ -114,7 +114,7 @@ def curve_position(coordinates: Sequence[Numbers], bits: int) -> Numbers:
 
 
 def _bits(dimensions: int) -> int:
-    return max(1, min(_MOST_BITS, _KEY_BITS // dimensions))
+    return max(1, min(_MAX_BITS, _KEY_BITS // dimensions))
 
 
 def _values(rows: pa.Table | pa.RecordBatch, path: ColumnPath) -> pa.Array:

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import fastavro
 
-__all__ = ["MOST_BYTES", "read_records", "write_records"]
+__all__ = ["MAX_BYTES", "read_records", "write_records"]
 
-MOST_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """Limit on the total decompressed size of a file's blocks."""
-_MOST_BLOCK_BYTES: Final = 16 << 20
+_MAX_BLOCK_BYTES: Final = 16 << 20
 """Limit on one block: a byte may become a Python object of a hundred bytes."""
-_MOST_RECORDS: Final = 1_000_000
+_MAX_RECORDS: Final = 1_000_000
 """Limit on the records of a file: manifests of 8 MiB, the usual size, have tens of thousands."""
-_MOST_ITEMS: Final = 12_000_000
+_MAX_ITEMS: Final = 12_000_000
 """Limit on the items of all arrays and maps of a file: a manifest has a few per file and column."""
 _COLLECTIONS: Final = ("array", "map")
 
@@ -49,7 +49,7 @@ def write_records(
     return file.getvalue()
 
 
-def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, Any]]:
+def read_records(data: bytes, *, max_bytes: int = MAX_BYTES) -> list[dict[str, Any]]:
     """Return the records of a file, without conversion of logical types: days, microseconds, bytes of decimals.
 
     Python's dates end in the year 9999, so fastavro's conversion would fail.
@@ -73,7 +73,7 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
         count: Any = fastavro.schemaless_reader(file, "long", None)
         block: Any = fastavro.schemaless_reader(file, "bytes", None)
         if codec == b"deflate":
-            block = _inflated(block, min(room, _MOST_BLOCK_BYTES))
+            block = _inflated(block, min(room, _MAX_BLOCK_BYTES))
         room -= len(block)
         if room < 0:
             raise ValueError(f"it has more than {max_bytes} bytes when decompressed")
@@ -82,8 +82,8 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
         for _ in range(count):
             record: Any = fastavro.schemaless_reader(content, parsed, None)
             items += _items(record)
-            if items > _MOST_ITEMS:
-                raise ValueError(f"its arrays have more than {_MOST_ITEMS} items")
+            if items > _MAX_ITEMS:
+                raise ValueError(f"its arrays have more than {_MAX_ITEMS} items")
             records.append(record)
         if file.read(_SYNC_BYTES) != header["sync"]:
             raise ValueError("a block does not end as the header says")
@@ -92,12 +92,12 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
 
 def _check_block(block: bytes, count: int, before: int) -> None:
     """Reject a block whose records would take too much memory, or cannot be in it."""
-    if len(block) > _MOST_BLOCK_BYTES:
-        raise ValueError(f"a block has more than {_MOST_BLOCK_BYTES} bytes when decompressed")
+    if len(block) > _MAX_BLOCK_BYTES:
+        raise ValueError(f"a block has more than {_MAX_BLOCK_BYTES} bytes when decompressed")
     if not 0 <= count <= len(block):
         raise ValueError(f"a block claims to have {count} records")
-    if before + count > _MOST_RECORDS:
-        raise ValueError(f"it has more than {_MOST_RECORDS} records")
+    if before + count > _MAX_RECORDS:
+        raise ValueError(f"it has more than {_MAX_RECORDS} records")
 
 
 def _items(value: Any) -> int:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from delvec_kernel.table_properties import AUTO_COMPACT_MIN_FILES
 from delvec_maintenance.compaction import Bin, CompactionRules, pack, partition_numbers, target_file_size
 
-__all__ = ["MOST_PARTITIONS", "choose", "is_asked_for", "touched_partitions"]
+__all__ = ["MAX_PARTITIONS", "choose", "is_asked_for", "touched_partitions"]
 
-MOST_PARTITIONS: Final = 128
+MAX_PARTITIONS: Final = 128
 """Maximum partitions considered by one compaction, like delta-spark's ``maxNumModifiedPartitions``."""
 
 _ENABLED_VALUES: Final = ("true", "auto", "legacy")
@@ -33,11 +33,11 @@ def is_asked_for(configuration: Mapping[str, str]) -> bool:
 
 
 def touched_partitions(partitions: Iterable[Partition]) -> list[dict[str, str | None]]:
-    """Return the distinct partitions of new files, up to MOST_PARTITIONS."""
+    """Return the distinct partitions of new files, up to MAX_PARTITIONS."""
     found: dict[tuple[tuple[str, str | None], ...], dict[str, str | None]] = {}
     for each in partitions:
         found.setdefault(tuple(sorted(each.items())), dict(each))
-        if len(found) == MOST_PARTITIONS:
+        if len(found) == MAX_PARTITIONS:
             break
     return list(found.values())
 

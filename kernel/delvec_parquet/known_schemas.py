@@ -17,14 +17,14 @@ __all__ = ["KnownSchemas"]
 
 _FIRST: Final = 4 << 10
 """Bytes of a footer to read first."""
-_MOST_KNOWN: Final = 64
+_MAX_KNOWN: Final = 64
 
 
 class KnownSchemas:
     """Schemas that were read; thread-safe. Equal schemas of its files are one object."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[bytes, bool, FileSchema]] = deque(maxlen=_MOST_KNOWN)
+        self._recent: deque[tuple[bytes, bool, FileSchema]] = deque(maxlen=_MAX_KNOWN)
 
     def of_file(self, read: Callable[[int, int], bytes], size: int, path: str) -> FileSchema | None:
         """Return a file's schema; None if the file is not Parquet.

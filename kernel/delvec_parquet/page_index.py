@@ -25,7 +25,7 @@ _INSIDE: Final[dict[int, tuple[int, ...]]] = {
 }
 _TRUE: Final = 1
 _LAST_OF_NUMBER: Final = 0x80
-_MOST_BYTES: Final = 9
+_MAX_BYTES: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,13 @@ def _signed(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _varints(data: bytes, reader: CompactReader, count: int) -> npt.NDArray[np.int64]:
     """Read unsigned integers of up to 63 bits, all at once: indexes have thousands, and a loop takes a microsecond for each."""
-    left = np.frombuffer(data, np.uint8, offset=reader.at)[: _MOST_BYTES * count]
+    left = np.frombuffer(data, np.uint8, offset=reader.at)[: _MAX_BYTES * count]
     ends = np.flatnonzero(left < _LAST_OF_NUMBER)[:count] + 1
     if len(ends) < count or not count:
         raise IndexError("a list is longer than the remaining data")
     starts = np.concatenate(([0], ends[:-1]))
     lengths = ends - starts
-    if lengths.max() > _MOST_BYTES:
+    if lengths.max() > _MAX_BYTES:
         raise ValueError("an integer exceeds 63 bits")
     used = left[: ends[-1]].astype(np.int64) & 0x7F
     shifts = 7 * (np.arange(ends[-1]) - np.repeat(starts, lengths))

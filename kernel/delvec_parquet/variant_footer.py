@@ -38,7 +38,7 @@ SLACK: Final = 2 * MAX_FOOTER_BYTES
 """Upper bound of the growth: a footer with copies of all columns is at most twice as long."""
 
 _COPY_ID: Final = 1 << 30
-_MOST_COLUMNS: Final = 1_000_000
+_MAX_COLUMNS: Final = 1_000_000
 """Arrow's limit."""
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 4, 5, 7
 _CHUNKS, _CHUNK_METADATA, _COMPRESSED_SIZE = 1, 3, 7
@@ -301,7 +301,7 @@ def _list(footer: CompactReader, item: Callable[[], object]) -> _List:
     """Read a list of structs."""
     at = footer.at
     count, kind = footer.list_header()
-    if count > _MOST_COLUMNS:
+    if count > _MAX_COLUMNS:
         raise ValueError(f"it lists {count:,} columns")
     struct_list = _List((at, footer.at), kind, [])
     for _ in footer.items(count):

@@ -157,7 +157,7 @@ def test_dawdles():
 
 @pytest.mark.full("starts pytest twice in processes of its own")
 def test_suites_leave_out_what_is_marked_and_the_gate_slow_tests(tmp_path):
-    conftest = "from tests import conftest\nconftest.MOST_SECONDS, conftest.SAMPLED_FOLDERS = 0.1, ('',)\n"
+    conftest = "from tests import conftest\nconftest.MAX_SECONDS, conftest.SAMPLED_FOLDERS = 0.1, ('',)\n"
     (tmp_path / "conftest.py").write_text(conftest)
 
     code, output = pytest_in(tmp_path, MARKED, "--suite", "gate", "-v")

@@ -24,7 +24,7 @@ KUBERNETES = "1.31.0"
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "HTTPRoute"}
 """Kinds of operators, which Kubernetes' own schemas do not know."""
 DATABASE = {"postgresql.enabled": "true", "postgresql.password": "p"}
-LEAST = {"config.roots[0]": "s3://lake", "auth.token": "t", **DATABASE}
+MIN = {"config.roots[0]": "s3://lake", "auth.token": "t", **DATABASE}
 
 
 def program():
@@ -61,7 +61,7 @@ def example(name):
 
 
 def with_values(**given):
-    options = [f"{name}={value}" for name, value in {**LEAST, **given}.items()]
+    options = [f"{name}={value}" for name, value in {**MIN, **given}.items()]
     return rendered("--set", ",".join(options))
 
 
@@ -376,18 +376,18 @@ def test_roots_of_namespaces_are_set(monkeypatch):
     ("values", "reason"),
     [
         ({"config.roots[0]": "s3://lake", "auth.token": "t"}, "no database is configured"),
-        ({**LEAST, "externalDatabase.host": "db"}, "contradict each other"),
+        ({**MIN, "externalDatabase.host": "db"}, "contradict each other"),
         ({"config.roots[0]": "s3://a", "auth.token": "t", "externalDatabase.host": "db"}, "has no password"),
         ({"auth.token": "t", **DATABASE}, "config.roots is empty"),
-        ({**LEAST, "config.roots[0]": "/data"}, "which other pods cannot see"),
-        ({**LEAST, "config.namespaceRoots.sales[0]": "/data"}, "which other pods cannot see"),
-        ({**LEAST, "persistence.enabled": "true"}, "needs persistence.existingClaim"),
+        ({**MIN, "config.roots[0]": "/data"}, "which other pods cannot see"),
+        ({**MIN, "config.namespaceRoots.sales[0]": "/data"}, "which other pods cannot see"),
+        ({**MIN, "persistence.enabled": "true"}, "needs persistence.existingClaim"),
         ({"config.roots[0]": "s3://lake", **DATABASE}, "needs a token"),
-        ({**LEAST, "podDisruptionBudget.minAvailable": "1"}, "not both"),
-        ({**LEAST, "autoscaling.enabled": "true", "autoscaling.minReplicas": "9"}, "greater than"),
-        ({**LEAST, "backup.enabled": "true"}, "needs backup.existingClaim"),
-        ({**LEAST, "serviceMonitor.enabled": "true", "metrics.enabled": "false"}, "needs metrics.enabled"),
-        ({**LEAST, "replicas": "3"}, "replicas"),
+        ({**MIN, "podDisruptionBudget.minAvailable": "1"}, "not both"),
+        ({**MIN, "autoscaling.enabled": "true", "autoscaling.minReplicas": "9"}, "greater than"),
+        ({**MIN, "backup.enabled": "true"}, "needs backup.existingClaim"),
+        ({**MIN, "serviceMonitor.enabled": "true", "metrics.enabled": "false"}, "needs metrics.enabled"),
+        ({**MIN, "replicas": "3"}, "replicas"),
     ],
 )
 def test_values_that_contradict_each_other_are_refused_in_one_sentence(values, reason):
@@ -404,10 +404,10 @@ def test_no_pod_takes_the_variables_of_a_service_called_delvec_for_settings():
 
 
 def test_a_pod_has_the_time_that_its_commits_need():
-    assert "config.drainSeconds + 60" in refused({**LEAST, "terminationGracePeriodSeconds": "5"})
+    assert "config.drainSeconds + 60" in refused({**MIN, "terminationGracePeriodSeconds": "5"})
 
 
 def test_a_budget_of_no_disruption_is_kept():
-    options = [f"{name}={value}" for name, value in LEAST.items()]
+    options = [f"{name}={value}" for name, value in MIN.items()]
     budget = rendered("--set", ",".join([*options, "podDisruptionBudget.maxUnavailable=0"]))
     assert budget["PodDisruptionBudget", "lake-delvec"]["spec"]["maxUnavailable"] == 0

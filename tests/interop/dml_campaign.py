@@ -49,7 +49,7 @@ class Campaign:
             from delvec_engines.spark import choosing_engine, duckdb_tasks, local_execution
 
             # Make several tasks share even the smallest file.
-            duckdb_tasks._LEAST_BYTES = 1
+            duckdb_tasks._MIN_BYTES = 1
             sessions = {}
             for way in (None, local_execution, duckdb_tasks):
                 sessions[way] = spark if way is None else spark.newSession()

@@ -17,7 +17,7 @@ from delvec_kernel import locations
 
 TOKEN = "the-catalogs-token"
 BASE = "/api/2.1/unity-catalog"
-MOST_UNPUBLISHED = 10
+MAX_UNPUBLISHED = 10
 FEATURES = ["catalogManaged", "deletionVectors", "inCommitTimestamp", "v2Checkpoint"]
 REQUIRED_FEATURES = [*FEATURES, "vacuumProtocolCheck"]
 
@@ -164,7 +164,7 @@ class ForeignTable:
                 return error(409, "CommitVersionConflictException")
             if entry["version"] != self.latest + 1:
                 return error(400, "InvalidParameterValueException")
-            if len(self.commits) >= MOST_UNPUBLISHED:
+            if len(self.commits) >= MAX_UNPUBLISHED:
                 return error(429, "ResourceExhaustedException")
             assert (self.log / "_staged_commits" / entry["file-name"]).stat().st_size == entry["file-size"]
             self.ratify(entry)

@@ -46,7 +46,7 @@ from delvec_kernel.schema.types import StructType
 __all__ = ["WriteTransaction"]
 
 _RETRIES: Final = 3
-_MOST_TASKS: Final = 1 << 16
+_MAX_TASKS: Final = 1 << 16
 _NUMBERS_AT_ONCE: Final = 1 << 16
 
 
@@ -89,7 +89,7 @@ class WriteTransaction:
             target = replace(target, replace_where=request.replace_where)
         if target.identity:
             # The number of tasks is unknown, so each generates blocks of identity values.
-            target = replace(target, writers=_MOST_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
+            target = replace(target, writers=_MAX_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
         found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
         # Fail now instead of in tasks if they cannot evaluate the checks.
         with found._checked([]) as batches:
@@ -120,9 +120,9 @@ class WriteTransaction:
             first = next(batches, None)
             self._check_zone(None if first is None else first.schema)
             batches = () if first is None else chain([first], batches)
-        if self.target.identity and task >= _MOST_TASKS:
+        if self.target.identity and task >= _MAX_TASKS:
             raise UnsupportedOperation(
-                f"Column '{self.target.identity[0].name}' is an identity column, whose values at most {_MOST_TASKS} "
+                f"Column '{self.target.identity[0].name}' is an identity column, whose values at most {_MAX_TASKS} "
                 "tasks can generate; coalesce the DataFrame first, or use Delvec's table.append(df)."
             )
         try:

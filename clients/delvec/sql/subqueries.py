@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["with_values"]
 
 _Result = TypeVar("_Result")
-_MOST_CHARACTERS: Final = 90_000
+_MAX_CHARACTERS: Final = 90_000
 """Of values in place of a subquery: the service takes conditions of 100,000 characters."""
 _NOTHING: Final = "__delvec_no_value__"
 _NOT_ONE_BLOCK: Final = (
@@ -259,7 +259,7 @@ def _filled(text: str, subqueries: Sequence[_Subquery], versions: Mapping[str, i
                 "need its name before them.",
             ) from error
         values = _values(text, each, columns)
-        if len(values) > _MOST_CHARACTERS:
+        if len(values) > _MAX_CHARACTERS:
             raise invalid(
                 text,
                 each.at,
@@ -273,7 +273,7 @@ def _filled(text: str, subqueries: Sequence[_Subquery], versions: Mapping[str, i
 
 def _columns(rows: Any) -> list[list[Any]]:
     """Return the values of each column of Arrow rows or a Spark DataFrame."""
-    table = rows.limit(_MOST_CHARACTERS).toArrow() if hasattr(rows, "toArrow") else rows
+    table = rows.limit(_MAX_CHARACTERS).toArrow() if hasattr(rows, "toArrow") else rows
     return [column.to_pylist() for column in table.columns]
 
 

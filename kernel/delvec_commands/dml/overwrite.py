@@ -32,7 +32,7 @@ _METRICS: Final[Mapping[str, int]] = dict.fromkeys(
     ("numFiles", "numOutputRows", "numOutputBytes", "numRemovedFiles", "numRemovedBytes"), 0
 )
 _EVERYTHING: Final = "true"
-_MOST_PARTITIONS: Final = 200
+_MAX_PARTITIONS: Final = 200
 """Maximum partitions in the condition of a commit; with more, the whole table counts as read."""
 
 
@@ -200,7 +200,7 @@ def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
     written = set(numbers[len(files) :])
     gone = [path for (path, _), key in zip(files, numbers[: len(files)], strict=True) if key in written]
     transaction.remove(gone)
-    if len(keys) > _MOST_PARTITIONS:
+    if len(keys) > _MAX_PARTITIONS:
         transaction.mark_read(whole_table=True)
         return None
     return " OR ".join(

@@ -30,7 +30,7 @@ _FILES_OF_BIN: Final = 16
 _LARGEST: Final = 1 << 30
 """A file is read whole even if only some of its rows are sampled."""
 _STRETCHES: Final = 4
-_MOST_ROWS: Final = 1 << 32
+_MAX_ROWS: Final = 1 << 32
 """Of a file: the log may claim any number, and a bitmap of that many rows is made."""
 
 Write = Callable[[Scan, Sequence[Sequence[str]], str], int]
@@ -66,7 +66,7 @@ def with_measured_sizes(scan: Scan, bins: Sequence[Bin], write: Write) -> list[B
     counted = pc.is_valid(scan.files["num_records"]).to_numpy()
     counts = pc.fill_null(scan.files["num_records"], 0).to_numpy()
     live = np.where(counted, sizes * (1.0 - ratios), np.nan)
-    live[counts > _MOST_ROWS] = np.nan
+    live[counts > _MAX_ROWS] = np.nan
     samples = [each for each in _samples(bins, sizes) if not np.isnan(live[each.files]).any()]
     expected = float(sum(each.share * live[each.files].sum() for each in samples))
     if expected < 1:

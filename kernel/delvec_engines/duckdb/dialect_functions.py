@@ -48,13 +48,13 @@ _CAST_FROM: Final[dict[str, frozenset[str]]] = {
 }
 _SPARK_DATE: Final = re.compile(r"\s*(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.DOTALL)
 _SPARK_INTEGER: Final = re.compile(r"\s*[+-]?\d+\s*")
-_MOST_REAL, _INFINITE_REAL = "3.4028234663852886e38", "3.4028235677973366e38"
+_MAX_REAL, _INFINITE_REAL = "3.4028234663852886e38", "3.4028235677973366e38"
 """The largest REAL, and the smallest DOUBLE that rounds to infinity as a REAL."""
 
 
 def to_real(value: str) -> str:
     """Return the SQL of a DOUBLE rounded to REAL; overflow gives infinity as in Spark, where DuckDB would fail."""
-    bounded = f"least(greatest({value}, -{_MOST_REAL}), {_MOST_REAL})"
+    bounded = f"least(greatest({value}, -{_MAX_REAL}), {_MAX_REAL})"
     return (
         f"(CASE WHEN abs({value}) < {_INFINITE_REAL} THEN CAST({bounded} AS REAL) WHEN isnan({value}) THEN CAST('NaN' AS "
         f"REAL) WHEN {value} > 0 THEN CAST('Infinity' AS REAL) WHEN {value} < 0 THEN CAST('-Infinity' AS REAL) END)"

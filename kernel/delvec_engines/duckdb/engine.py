@@ -37,7 +37,7 @@ from delvec_parquet.use import uses_parquet_bytes
 
 __all__ = ["DuckDBEngine"]
 
-_LEAST_MEMORY: Final = 128 << 20
+_MIN_MEMORY: Final = 128 << 20
 _NAME: Final = f"delvec-duckdb/{version('delvec')}"  # not per engine: it reads a file
 
 
@@ -124,9 +124,9 @@ class DuckDBEngine:
         Raises:
             BadRequest: it is less than 128 MiB.
         """
-        if max_memory < _LEAST_MEMORY:
+        if max_memory < _MIN_MEMORY:
             raise BadRequest(
-                f"max_memory must be at least {_LEAST_MEMORY >> 20} MiB, which DuckDB needs to read row groups (given: "
+                f"max_memory must be at least {_MIN_MEMORY >> 20} MiB, which DuckDB needs to read row groups (given: "
                 f"{max_memory:,} bytes)"
             )
         with (

@@ -31,8 +31,8 @@ from delvec_storage import files as storage
 
 __all__ = ["StorageFileSystem", "raised"]
 
-_MOST_KEPT: Final = 256
-_kept: deque[DelvecError] = deque(maxlen=_MOST_KEPT)
+_MAX_KEPT: Final = 256
+_kept: deque[DelvecError] = deque(maxlen=_MAX_KEPT)
 
 
 def raised(text: str) -> DelvecError | None:

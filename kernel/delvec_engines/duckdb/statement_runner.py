@@ -58,8 +58,8 @@ _WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_prog
 _BATCH_ROWS: Final = 1 << 17
 _BYTES_OF_A_THREAD: Final = 48 << 20
 """Memory per thread for encoded and decoded row groups; bounds the number of threads."""
-_MOST_LOOKED_UP: Final = 100
-_MOST_READ_AGAIN: Final = 1 << 30
+_MAX_LOOKED_UP: Final = 100
+_MAX_READ_AGAIN: Final = 1 << 30
 """Bytes of files that are read one by one to find the one that DuckDB cannot read."""
 _FATAL: Final = ("INTERNAL Error", "FATAL Error")
 _CORRUPT: Final = "Data Corruption Error"
@@ -478,7 +478,7 @@ def _unreadable_file(source: ScanSource) -> str | None:
         session.mount(source)
         for path, name, length in zip(paths, source.names, source.files["size"].to_pylist(), strict=True):
             size += length
-            if size > _MOST_READ_AGAIN:
+            if size > _MAX_READ_AGAIN:
                 return None
             with closing(session._cursor()) as cursor:  # noqa: SLF001 - its own module
                 # Hashes need every value; a count is answered from the footer.
@@ -584,7 +584,7 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
         for path, name in zip(paths, source.names, strict=True)
         if any(spelling in text for spelling in _spellings(scan, path, name))
     ]
-    for path in named_paths or paths[:_MOST_LOOKED_UP]:
+    for path in named_paths or paths[:_MAX_LOOKED_UP]:
         if _is_missing(scan, path):
             return missing_data_file(scan, path)
     if not named_paths:

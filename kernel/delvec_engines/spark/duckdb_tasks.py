@@ -61,19 +61,19 @@ _CANNOT_START: Final = re.compile(
 )
 """In Spark's messages about executors that lack a package, or have another version of it, or of Python."""
 _SCHEMES: Final = ("file:", *OBJECT_STORES)
-_LEAST_BYTES: Final = 8 << 20
+_MIN_BYTES: Final = 8 << 20
 """Bytes that are worth a task; smaller files are not divided."""
-_MOST_BYTES: Final = 128 << 20
-_MOST_SHARES: Final = 1 << 14
+_MAX_BYTES: Final = 128 << 20
+_MAX_SHARES: Final = 1 << 14
 """Tasks of a command; sizes are the log's word, and a false one must not make millions of them."""
 _LARGEST_FILE: Final = 1 << 44
 """Bytes above which a size is taken for false: the sum of all must be a number of 64 bits."""
 _MEMORY: Final = 512 << 20
 """DuckDB's memory limit per task, in bytes; beyond it DuckDB spills."""
-_LEAST_MEMORY: Final = 128 << 20
+_MIN_MEMORY: Final = 128 << 20
 _CONTAINERS: Final = ("yarn", "k8s:")
 """Masters that end an executor which takes more memory than it was given."""
-_MOST_FILES: Final = 1 << 17
+_MAX_FILES: Final = 1 << 17
 _NO_LAST_ROW: Final = 1 << 62
 """The end of the row range of a share that has the rest of its file."""
 _failures: Final = RecentFailures()
@@ -234,15 +234,15 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
     counts = scan.files["num_records"].to_pylist()
     ends = np.cumsum(sizes)
     total = int(ends[-1])
-    tasks = max(1, min(parallel, total // _LEAST_BYTES), -(-total // _MOST_BYTES))
-    tasks = min(tasks, _MOST_SHARES)
+    tasks = max(1, min(parallel, total // _MIN_BYTES), -(-total // _MAX_BYTES))
+    tasks = min(tasks, _MAX_SHARES)
     share = -(-total // tasks)
     files: list[list[int]] = [[] for _ in range(tasks)]
     within: list[dict[int, range]] = [{} for _ in range(tasks)]
     for number, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
         start, count = end - size, counts[number]
         first, last = start // share, (end - 1) // share
-        if first == last or count is None or size < _LEAST_BYTES:
+        if first == last or count is None or size < _MIN_BYTES:
             files[(start + size // 2) // share].append(number)
             continue
         cuts = [0, *(count * (at * share - start) // size for at in range(first + 1, last + 1)), None]
@@ -271,7 +271,7 @@ def _turned_off(spark: SparkSession) -> str | None:
     if not find_spec("duckdb"):
         return "DuckDB is not installed"
     memory = task_memory(spark)
-    if memory < _LEAST_MEMORY:
+    if memory < _MIN_MEMORY:
         return (
             f"a task has {memory:,} bytes beside Java for DuckDB, which spark.executor.memoryOverhead gives"
         )
@@ -279,7 +279,7 @@ def _turned_off(spark: SparkSession) -> str | None:
 
 
 def _unsuitable_scan(scan: Scan) -> str | None:
-    if not 0 < len(scan) <= _MOST_FILES:
+    if not 0 < len(scan) <= _MAX_FILES:
         return f"the plan has {len(scan):,} files"
     if has_variant(scan.schema):
         return "the table has columns of type variant"

@@ -66,7 +66,7 @@ _OF_DUCKDB: Final = (
 _CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
 """Spark's messages for a cancelled job, which must not be rerun."""
 _LONGEST: Final = 200
-_MOST_REMEMBERED: Final = 100
+_MAX_REMEMBERED: Final = 100
 _warned: Final[set[str]] = set()
 """Defects of which this process has warned."""
 
@@ -92,7 +92,7 @@ def warn(error: Exception, message: str, *values: object) -> None:
     """Log a defect with its traceback: as a warning the first time in this process, then at level INFO."""
     key = first_line(error)
     level = logging.INFO if key in _warned else logging.WARNING
-    if len(_warned) >= _MOST_REMEMBERED:
+    if len(_warned) >= _MAX_REMEMBERED:
         _warned.clear()
     _warned.add(key)
     _LOGGER.log(level, message, *values, exc_info=error)

@@ -51,7 +51,7 @@ SOURCE_ROW: Final = INTERNAL("source_row")
 """Column with the number of a source row; numbers may have gaps."""
 
 _STEP: Final = "read the source"
-_MOST_BROUGHT: Final = 16 << 20
+_MAX_BROUGHT: Final = 16 << 20
 _RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 _THRESHOLD: Final = "spark.sql.autoBroadcastJoinThreshold"
 _MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
@@ -239,7 +239,7 @@ def _is_small(spark: SparkSession, frame: DataFrame) -> bool:
     if limit is None or expected is None:
         return False
     # What makes several rows of one is not part of what Spark expects.
-    return expected.nbytes <= min(limit, _MOST_BROUGHT) and not _MULTIPLIES.search(expected.plan)
+    return expected.nbytes <= min(limit, _MAX_BROUGHT) and not _MULTIPLIES.search(expected.plan)
 
 
 def _row_bytes(kind: DataType) -> int:

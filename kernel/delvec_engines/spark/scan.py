@@ -66,7 +66,7 @@ ROW: Final = INTERNAL("row")
 BROADCAST_LIMIT: Final = 128 << 20
 """Maximum bytes of bit sets of deleted rows that the driver broadcasts."""
 
-_MOST_ROWS: Final = 1 << 28
+_MAX_ROWS: Final = 1 << 28
 """Maximum deleted rows that the driver converts to bit sets, which takes 8 bytes each temporarily."""
 _VOID: Final = PrimitiveType("void")
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
@@ -312,7 +312,7 @@ class ScanFrames:
             if self.in_tasks(scan):
                 return None
             rows = scan.deletion_vectors
-        if sum(map(len, rows.values())) > _MOST_ROWS:
+        if sum(map(len, rows.values())) > _MAX_ROWS:
             # The estimate came from row counts in the log; the real size is only known now.
             return None
         paths = scan.files["path"].to_pylist()

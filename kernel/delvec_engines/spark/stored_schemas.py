@@ -24,9 +24,9 @@ from delvec_errors import DelvecError, StorageError
 from delvec_kernel.schema.file_types import naming
 from delvec_parquet.file_schema import FileSchema
 
-__all__ = ["MOST_IN_DRIVER", "stored_schemas"]
+__all__ = ["MAX_IN_DRIVER", "stored_schemas"]
 
-MOST_IN_DRIVER: Final = 10_000
+MAX_IN_DRIVER: Final = 10_000
 """Files in an object store whose schemas the driver reads itself."""
 _FILES_OF_A_TASK: Final = 1_000
 _LOGGER: Final = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
     read: dict[str, FileSchema] = {}
     if not scan.location.startswith("file:") and not is_remote(spark):
         unread = without_schemas(scan)
-        if len(unread) > MOST_IN_DRIVER:
+        if len(unread) > MAX_IN_DRIVER:
             read = _read_in_tasks(spark, unread)
     if not read:
         return _read_in_driver(scan)

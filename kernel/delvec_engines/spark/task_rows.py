@@ -15,8 +15,8 @@ from delvec_engines.arrow_conversion import bytes_in
 
 __all__ = ["BufferedWriter", "ReplayableRows", "batches_in", "sendable_bytes"]
 
-_MOST_OF_A_TASK: Final = 8 << 20
-_MOST_TOGETHER: Final = 24 << 20
+_MAX_OF_A_TASK: Final = 8 << 20
+_MAX_TOGETHER: Final = 24 << 20
 
 
 class _Writer(Protocol):
@@ -42,7 +42,7 @@ def sendable_bytes(task: int) -> int:
     Tasks do not know how many they are. The total grows with the logarithm of their number: 24 MiB
     for three tasks, 180 MiB for a thousand.
     """
-    return min(_MOST_OF_A_TASK, _MOST_TOGETHER // (1 + task))
+    return min(_MAX_OF_A_TASK, _MAX_TOGETHER // (1 + task))
 
 
 class BufferedWriter(Generic[_Kind]):

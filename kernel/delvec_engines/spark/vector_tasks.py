@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles, VectorFile
 from delvec_engines.found_rows import FoundRows
-from delvec_engines.marked_rows import MOST_AT_ONCE
+from delvec_engines.marked_rows import MAX_AT_ONCE
 from delvec_engines.scan import Scan
 from delvec_engines.spark import failures
 from delvec_engines.spark.dv_filter import VectorSource
@@ -38,7 +38,7 @@ __all__ = ["find_into_vectors"]
 
 _FILE_BYTES: Final = 2 << 20
 """Approximate maximum bytes of a deletion vector file."""
-_MOST_TASKS: Final = 500
+_MAX_TASKS: Final = 500
 _BEYOND_FILES: Final = 1 << 33
 
 _ANSWER: Final = "number int, rows binary, task int, offset int, size int, cardinality long, error string"
@@ -71,7 +71,7 @@ def find_into_vectors(
         StorageError: a file cannot be written.
     """
     # The worst case is one bit per row.
-    tasks = min(_MOST_TASKS, len(scan), 1 + physical_rows(scan) // 8 // _FILE_BYTES)
+    tasks = min(_MAX_TASKS, len(scan), 1 + physical_rows(scan) // 8 // _FILE_BYTES)
     files = dv_files.files(tasks)
     has_vector = pc.is_valid(scan.files["deletion_vector"])
     with_vector = [number for number, has in zip(numbers, has_vector.to_pylist(), strict=True) if has]
@@ -173,7 +173,7 @@ def _rebuilt(rows: BitMap64) -> BitMap64:
     Raises:
         CorruptDeletionVector: a deletion vector has rows beyond the end of a file.
     """
-    if len(rows) <= MOST_AT_ONCE:
+    if len(rows) <= MAX_AT_ONCE:
         return BitMap64(rows.to_array())
     if rows.max() >= _BEYOND_FILES:
         raise CorruptDeletionVector(
@@ -181,8 +181,8 @@ def _rebuilt(rows: BitMap64) -> BitMap64:
             "before it."
         )
     made = BitMap64()
-    for first in range(0, rows.max() + 1, MOST_AT_ONCE):
-        made |= BitMap64((rows & BitMap64(range(first, first + MOST_AT_ONCE))).to_array())
+    for first in range(0, rows.max() + 1, MAX_AT_ONCE):
+        made |= BitMap64((rows & BitMap64(range(first, first + MAX_AT_ONCE))).to_array())
     return made
 
 

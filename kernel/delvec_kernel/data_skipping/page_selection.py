@@ -27,7 +27,7 @@ from delvec_parquet.primitive_columns import Column
 
 __all__ = ["ColumnPages", "bounds_of_pages", "is_understood", "joined_pages", "rows_that_may_match"]
 
-_MOST_RANGES: Final = 16
+_MAX_RANGES: Final = 16
 """DuckDB tests each row that it reads against all ranges."""
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _PHYSICAL_BITS: Final = {"int32": 32, "int64": 64}
@@ -173,10 +173,10 @@ def _scalar(value: Any, data_type: DataType) -> pa.Scalar | None:
 
 def _fewer(ranges: list[range]) -> list[range]:
     """Join ranges over the smallest gaps until there are few."""
-    if len(ranges) <= _MOST_RANGES:
+    if len(ranges) <= _MAX_RANGES:
         return ranges
     gaps = [after.start - before.stop for before, after in pairwise(ranges)]
-    widest = sorted(np.argsort(gaps)[len(gaps) - _MOST_RANGES + 1 :].tolist())
+    widest = sorted(np.argsort(gaps)[len(gaps) - _MAX_RANGES + 1 :].tolist())
     firsts, lasts = [0, *(place + 1 for place in widest)], [*widest, len(ranges) - 1]
     return [range(ranges[first].start, ranges[last].stop) for first, last in zip(firsts, lasts, strict=True)]
 

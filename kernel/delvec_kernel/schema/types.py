@@ -64,7 +64,7 @@ _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": 
 _GEOSPATIAL = re.compile(r"(?:geometry|geography)\s*\(\s*[^()\s][^()]*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
 _MAX_PRECISION = 38
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 """Answers are JSON of at most 255 levels, of which a struct in a struct makes three."""
 
 
@@ -288,11 +288,11 @@ class StructType:
             InvalidSchema: it is.
         """
         level: list[DataType] = [self]
-        for _ in range(_MOST_LEVELS):
+        for _ in range(_MAX_LEVELS):
             level = [inner for kind in level for inner in _inner_types(kind)]
             if not level:
                 return
-        raise InvalidSchema(f"the schema is nested too deeply: more than {_MOST_LEVELS} levels")
+        raise InvalidSchema(f"the schema is nested too deeply: more than {_MAX_LEVELS} levels")
 
     def to_json(self) -> dict[str, Any]:
         """Return Delta's JSON object."""

@@ -44,7 +44,7 @@ Path: TypeAlias = tuple[str, ...]
 _TIGHT: Final = "tightBounds"
 _MIN_PIECE_ROWS: Final = 256
 _BLOCK: Final = 1 << 20
-_MOST_DIGITS: Final = 400
+_MAX_DIGITS: Final = 400
 _NOT_FINITE: Final = r':\s*"(?:NaN|[+-]?Infinity)"'
 _SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
@@ -366,7 +366,7 @@ def _of_type(value: Any, kind: pa.DataType) -> Any:
 def _number(value: int | Decimal | str, kind: pa.DataType) -> Any:
     try:
         number = Decimal(value)
-        if number.is_finite() and number.adjusted() > _MOST_DIGITS:
+        if number.is_finite() and number.adjusted() > _MAX_DIGITS:
             return None  # int() of 1e999999999 takes hours
         if pa.types.is_floating(kind):
             return float(number) if number.is_finite() else None

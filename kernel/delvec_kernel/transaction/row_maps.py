@@ -27,10 +27,10 @@ from delvec_kernel.transaction.transaction_changes import MappedOutput, RowMap, 
 
 __all__ = [
     "FOLDER",
-    "MOST_FILE_BYTES",
-    "MOST_FILE_ROWS",
-    "MOST_FOLLOWED_ROWS",
-    "MOST_ROWS",
+    "MAX_FILE_BYTES",
+    "MAX_FILE_ROWS",
+    "MAX_FOLLOWED_ROWS",
+    "MAX_ROWS",
     "SCHEMA",
     "TAG",
     "MovedRows",
@@ -50,11 +50,11 @@ SCHEMA: Final = pa.schema(
         pa.field("row", pa.int64(), nullable=False),
     ]
 )
-MOST_ROWS: Final = 2**32
+MAX_ROWS: Final = 2**32
 """Maximum rows of all outputs of one map."""
-MOST_FILE_ROWS: Final = 2**24
-MOST_FILE_BYTES: Final = 2**28
-MOST_FOLLOWED_ROWS: Final = 2**24
+MAX_FILE_ROWS: Final = 2**24
+MAX_FILE_BYTES: Final = 2**28
+MAX_FOLLOWED_ROWS: Final = 2**24
 """Maximum rows of the sources that are looked up at once, at up to 40 bytes each."""
 
 _PATH: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\.parquet")
@@ -78,7 +78,7 @@ def decode(text: str, location: str) -> RowMap | None:
         found = json.loads(text)
         files = tuple(_file(*entry) for entry in found["files"])
         outputs = tuple(
-            MappedOutput(locations.canonical_log_path(path, location), _count(rows, MOST_ROWS))
+            MappedOutput(locations.canonical_log_path(path, location), _count(rows, MAX_ROWS))
             for path, rows in found["outputs"]
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DelvecError):
@@ -86,7 +86,7 @@ def decode(text: str, location: str) -> RowMap | None:
     total = sum(output.num_rows for output in outputs)
     row_map = RowMap(files, outputs)
     is_whole = total == sum(file.num_rows for file in files) and len(row_map.rows_by_output) == len(outputs)
-    return row_map if is_whole and 0 < total <= MOST_ROWS else None
+    return row_map if is_whole and 0 < total <= MAX_ROWS else None
 
 
 def is_row_map_path(path: str) -> bool:
@@ -97,7 +97,7 @@ def is_row_map_path(path: str) -> bool:
 def _file(path: Any, size: Any, rows: Any) -> RowMapFile:
     if not is_row_map_path(path):
         raise ValueError("not a file of a row map")
-    return RowMapFile(path, _count(size, MOST_FILE_BYTES), _count(rows, MOST_FILE_ROWS))
+    return RowMapFile(path, _count(size, MAX_FILE_BYTES), _count(rows, MAX_FILE_ROWS))
 
 
 def _count(value: Any, most: int) -> int:
@@ -236,10 +236,10 @@ class RowMapReader:
         rows, positions = row.to_numpy()[ours], ours + self._seen
         self._seen += batch.num_rows
         self._count += len(ours)
-        if self._seen > self._starts[-1] or self._count > MOST_FOLLOWED_ROWS:
+        if self._seen > self._starts[-1] or self._count > MAX_FOLLOWED_ROWS:
             raise ValueError("more rows than the outputs have, or than are followed")
         if len(ours):
-            if rows.min() < 0 or rows.max() >= MOST_ROWS:
+            if rows.min() < 0 or rows.max() >= MAX_ROWS:
                 raise ValueError("a row index that no file has")
             self._found.append((codes[ours], rows.astype(np.uint32), positions.astype(np.uint32)))
 

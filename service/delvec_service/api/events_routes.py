@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.25
 _BEAT_SECONDS: Final = 15.0
 STREAM_SECONDS: Final = 300.0
 """How long a stream lasts until its client has to come back with its token: permissions change."""
-_MOST_WAITING: Final = 500
+_MAX_WAITING: Final = 500
 _LATEST: Final = "latest"
 
 _Fetch = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -136,7 +136,7 @@ class _Tail:
         Raises:
             ServiceUnavailable: they do.
         """
-        if self._followers >= _MOST_WAITING:
+        if self._followers >= _MAX_WAITING:
             raise ServiceUnavailable(
                 f"The service is busy: {self._followers} requests are waiting for events; try again."
             )

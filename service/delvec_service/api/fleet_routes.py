@@ -24,7 +24,7 @@ router = resource_router("reading", Route)
 _HOURS: Final = 24
 _DAYS: Final = 30
 _APART: Final = 2
-_MOST_DAMAGED: Final = 100
+_MAX_DAMAGED: Final = 100
 _DAMAGED: Final = "CHECK"
 """The action that is recommended for a damaged table, and for no other."""
 
@@ -60,7 +60,7 @@ def get_fleet(service: ServiceState, access: Caller) -> FleetResponse:
             DamagedTable(id=one.id, name=one.name, sampled_at=one.sampled_at)
             for one in tables
             if _is_damaged(one) and one.sampled_at
-        ][:_MOST_DAMAGED],
+        ][:_MAX_DAMAGED],
         intervals=[
             CommitInterval(
                 since=at,

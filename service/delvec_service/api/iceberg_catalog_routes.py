@@ -27,7 +27,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 _ALL: Final = 1_000_000
 PREFIXES: Final = ("/iceberg/v1", "/iceberg/v1/v3")
 """Below the first prefix tables have format version 2, below the second 3."""
-_MOST_REPEATED: Final = 16 << 20
+_MAX_REPEATED: Final = 16 << 20
 """Bytes of an answer that are copies of the request's filter; unless it is as short as what an answer says about a file."""
 _SHORT_FILTER: Final = 4096
 _SEPARATOR: Final = "\x1f"
@@ -295,10 +295,10 @@ def _check_repeated(row_filter: Any, times: int) -> None:
     if row_filter is None:
         return
     size = len(json.dumps(row_filter))
-    if size > _SHORT_FILTER and size * times > _MOST_REPEATED:
+    if size > _SHORT_FILTER and size * times > _MAX_REPEATED:
         raise BadRequest(
             f"The filter has {size:,} bytes, and Iceberg's protocol repeats it for each of {times:,} files or tasks, more "
-            f"than {_MOST_REPEATED >> 20} MiB in all. Shorten the filter, or plan the scan in the client "
+            f"than {_MAX_REPEATED >> 20} MiB in all. Shorten the filter, or plan the scan in the client "
             "(scan-planning-mode=client)."
         )
 

@@ -27,7 +27,7 @@ Rate: TypeAlias = Literal["requests", "commits", "bytes"]
 
 _BURST_SECONDS: Final = 2.0
 """The burst that is available after a quiet period."""
-_MOST_KNOWN: Final = 10_000
+_MAX_KNOWN: Final = 10_000
 """How many principals, or tables, to keep counts of; those idle longest are dropped."""
 _AT_ONCE_SECONDS: Final = 1.0
 """When to retry if too many plans are running: their end cannot be predicted."""
@@ -95,7 +95,7 @@ class _LimitedSubjects:
             "bytes": allowance.bytes,
         }
         self.plans: dict[str, int] = {}
-        self._meters: LRUCache[tuple[str, Rate], _TokenBucket] = LRUCache(_MOST_KNOWN * len(_WHAT))
+        self._meters: LRUCache[tuple[str, Rate], _TokenBucket] = LRUCache(_MAX_KNOWN * len(_WHAT))
 
     def meter(self, name: str, what: Rate, now: float) -> _TokenBucket | None:
         """Return the remaining budget of one of them, or None if it has no limit."""

@@ -23,7 +23,7 @@ from delvec_service.telemetry.table_metrics import band_lines, database_line, ic
 
 __all__ = ["gauges", "router"]
 
-_MOST_TABLES: Final = 1000
+_MAX_TABLES: Final = 1000
 _DATABASE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 2
 
@@ -106,7 +106,7 @@ def _look(service: Service, openmetrics: bool) -> bytes:
     patterns = service.settings.metrics_tables
     lines = band_lines(store.bands(catalog), openmetrics=openmetrics)
     if patterns:
-        lines += table_lines(store.observed(catalog, patterns, _MOST_TABLES), openmetrics=openmetrics)
-        converted = service.iceberg_conversions.observed(catalog, patterns, _MOST_TABLES)
+        lines += table_lines(store.observed(catalog, patterns, _MAX_TABLES), openmetrics=openmetrics)
+        converted = service.iceberg_conversions.observed(catalog, patterns, _MAX_TABLES)
         lines += iceberg_lines(converted, datetime.now(UTC))
     return database_line(is_up=True, openmetrics=openmetrics) + lines

@@ -45,7 +45,7 @@ from delvec_service.tables.registry import NewTable, Tables
 
 __all__ = ["routers"]
 
-_MOST_LISTED: Final = 50
+_MAX_LISTED: Final = 50
 """Tables of a page: the log of each is read."""
 _METASTORES: Final = uuid.UUID("3c5f0a42-9f6e-4a57-8f5d-6a1f4b0d2c11")
 _CREATIONS: Final = uuid.UUID("d6a1a4f5-0d1c-4d0e-9a0b-5a2c7f3c8e11")
@@ -120,11 +120,11 @@ def list_catalog_tables(
     catalog_name: _Text = "",
     schema_name: _Text = "",
     token: Annotated[str, Query(alias="page_token", max_length=LONGEST_TOKEN)] = "",
-    max_results: Annotated[int, Query(ge=0)] = _MOST_LISTED,
+    max_results: Annotated[int, Query(ge=0)] = _MAX_LISTED,
 ) -> dict[str, Any]:
     """List the tables of a schema that the caller may see, by name."""
     names.check_schema(catalog_name, schema_name)
-    size = min(max_results or _MOST_LISTED, _MOST_LISTED)
+    size = min(max_results or _MAX_LISTED, _MAX_LISTED)
     last = place_of(token, _TABLES, str, str) if token else ("", "")
     records = names.names_in(schema_name, last, size + 1)
     page = records[:size]

@@ -27,7 +27,7 @@ _AWAY_SECONDS: Final = 5.0
 """How long to wait for a database that does not answer."""
 _BATCH: Final = 500
 _STOP_SECONDS: Final = 10.0
-_MOST_WAITING: Final = 20_000
+_MAX_WAITING: Final = 20_000
 _STRANGERS: Final = 100
 """How many entries per minute to keep of requests without a known token: anybody can send any number of those."""
 _EXPIRY_SECONDS: Final = 3600.0
@@ -144,7 +144,7 @@ class AuditLog:
 
     def _add(self, record: AuditRecord) -> None:
         with self._changed:
-            if len(self._waiting) >= _MOST_WAITING:
+            if len(self._waiting) >= _MAX_WAITING:
                 self._dropped += 1
                 return
             self._waiting.append(record)

@@ -35,7 +35,7 @@ _FRESH_SECONDS: Final = 300.0
 _AGAIN_SECONDS: Final = 10.0
 """Minimum time between two fetches of the keys, however many tokens name unknown ones."""
 _TIMEOUT_SECONDS: Final = 5.0
-_MOST_WAITING: Final = 8
+_MAX_WAITING: Final = 8
 """How many tokens with unknown keys wait for a fetch: others need the authorizer's threads, too."""
 _FAILURES: Final = (
     httpx.HTTPError,
@@ -49,8 +49,8 @@ _FAILURES: Final = (
 """What a provider that does not answer as one can cause."""
 _LONGEST: Final = 1024 * 1024
 _VERIFIED_SECONDS: Final = 60.0
-_MOST_VERIFIED: Final = 10_000
-_MOST_GROUPS: Final = 1000
+_MAX_VERIFIED: Final = 10_000
+_MAX_GROUPS: Final = 1000
 _LONGEST_NAME: Final = 120
 
 
@@ -150,7 +150,7 @@ class IdentityProvider:
             # Details of the failure would only help forgers.
             raise Unauthorized("The token was not signed by the identity provider.") from None
         principal = _principal(claims, settings.groups_claim)
-        if len(self._verified) >= _MOST_VERIFIED:
+        if len(self._verified) >= _MAX_VERIFIED:
             self._verified.clear()
         self._verified[_digest(token)] = (
             principal,
@@ -186,7 +186,7 @@ class IdentityProvider:
             # After an idle time a known key may have been withdrawn long ago.
             if fetching is None or (key is not None and now - self._ended < 2 * _FRESH_SECONDS):
                 return self._present(key)
-            if self._waiting >= _MOST_WAITING:
+            if self._waiting >= _MAX_WAITING:
                 raise self._unavailable()
             self._waiting += 1
         has_ended = fetching.wait(3 * _TIMEOUT_SECONDS)
@@ -273,7 +273,7 @@ def _principal(claims: Mapping[str, Any], groups_claim: str) -> Principal:
     for part in groups_claim.split("."):
         held = held.get(part) if isinstance(held, Mapping) else None
     names = held.split() if isinstance(held, str) else held if isinstance(held, list) else ()
-    groups = sorted({name for name in names[:_MOST_GROUPS] if isinstance(name, str) and _is_name(name)})
+    groups = sorted({name for name in names[:_MAX_GROUPS] if isinstance(name, str) and _is_name(name)})
     return Principal(f"oidc:{subject}", tuple(f"group:{name}" for name in groups))
 
 

@@ -30,8 +30,8 @@ from delvec_service.store.registry import TableRecord
 __all__ = ["Catalogs", "catalogs_of"]
 
 _PARTS: Final = 3
-_MOST_TABLES: Final = 1000
-_MOST_LISTED: Final = 100_000
+_MAX_TABLES: Final = 1000
+_MAX_LISTED: Final = 100_000
 _LISTED_SECONDS: Final = 5.0
 _LONGEST: Final = 128
 
@@ -52,7 +52,7 @@ class Catalogs:
             name: UnityCatalog(name, each.url, _token_of(name, each)) for name, each in settings.items()
         }
         self._lock = threading.Lock()
-        self._tables: LRUCache[str, CatalogTable] = LRUCache(_MOST_TABLES)
+        self._tables: LRUCache[str, CatalogTable] = LRUCache(_MAX_TABLES)
         self._listed: dict[tuple[str, str | None], tuple[float, list[TableRecord]]] = {}
 
     def __bool__(self) -> bool:
@@ -184,9 +184,9 @@ class Catalogs:
                 for table in server.tables(remote, each)
                 if (record := _record(f"{name}.{each}.{table.name}", table)) is not None
             ]
-            if len(records) > _MOST_LISTED:
+            if len(records) > _MAX_LISTED:
                 raise BadRequest(
-                    f"The catalog '{name}' has more than {_MOST_LISTED} tables; list those of one schema: {name}.<schema>."
+                    f"The catalog '{name}' has more than {_MAX_LISTED} tables; list those of one schema: {name}.<schema>."
                 )
         records.sort(key=lambda record: (record.name, record.id))
         with self._lock:

@@ -46,7 +46,7 @@ _LONGEST: Final = 32 * 1024 * 1024
 _LONGEST_MESSAGE: Final = 500
 _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.2
-_MOST_PAGES: Final = 1000
+_MAX_PAGES: Final = 1000
 _BUSY: Final = 429
 _NOT_IMPLEMENTED: Final = 501
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
@@ -233,7 +233,7 @@ class UnityCatalog:
 
     def _listed(self, kind: str, **parameters: str) -> Iterator[ListedName]:
         page: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             token = {"page_token": page} if page else {}
             listed = self.parsed(
                 ListedNames, self._read(f"{_BASE}/{kind}", f"its {kind}", **parameters, **token)

@@ -16,7 +16,7 @@ from delvec_storage.files import Allowed, read
 __all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
 
 _MAX_MANIFEST: Final = 256 << 20
-_MOST_FILES: Final = 5_000_000
+_MAX_FILES: Final = 5_000_000
 """All are held in memory, a kilobyte and more each."""
 _POSITION_DELETES, _EQUALITY_DELETES = 1, 2
 
@@ -113,8 +113,8 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
             raise refusal(
                 source.location, f"its manifest {path} is damaged ({error!r}).", file=path
             ) from error
-        if len(files.data) + len(files.deletes) > _MOST_FILES:
-            raise refusal(source.location, f"its snapshot has more than {_MOST_FILES} files.")
+        if len(files.data) + len(files.deletes) > _MAX_FILES:
+            raise refusal(source.location, f"its snapshot has more than {_MAX_FILES} files.")
     twice = len(files.data) - len({file.url for file in files.data})
     if twice:
         raise refusal(source.location, f"its snapshot lists {twice} data files twice.")

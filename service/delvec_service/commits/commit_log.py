@@ -30,12 +30,12 @@ __all__ = ["AmbiguousPutError", "CommitLog", "Entry", "check_size"]
 
 _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
-_MOST_ACTIONS: Final = 40_000
+_MAX_ACTIONS: Final = 40_000
 """For all cached entries; about 60 MB."""
 _OVERHEAD: Final = 10
 """Of an entry, in actions: at most 4,000 entries are cached."""
 _LARGE: Final = 2000
-_MOST_DIGITS: Final = 18
+_MAX_DIGITS: Final = 18
 
 
 class AmbiguousPutError(Exception):
@@ -83,7 +83,7 @@ class Entry:
             metrics = {
                 name: int(value)
                 for name, value in (info.operation_metrics or {}).items()
-                if str(value).isdecimal() and len(str(value)) <= _MOST_DIGITS
+                if str(value).isdecimal() and len(str(value)) <= _MAX_DIGITS
             }
             read = self.winner.version - 1 if info.read_version is None else info.read_version
             hashed = (info.tags or {}).get(REQUEST_HASH_TAG)
@@ -117,7 +117,7 @@ class CommitLog:
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
         self._may_follow: Callable[[OpenTable, int], bool] = lambda *_: True
-        self._entries: LruCache[tuple[str, int], Entry] = LruCache(_MOST_ACTIONS)
+        self._entries: LruCache[tuple[str, int], Entry] = LruCache(_MAX_ACTIONS)
 
     def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
         """Return the versions from ``first`` to ``last``.

@@ -18,8 +18,8 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["GroupCommit"]
 
-_MOST_MEMBERS: Final = 64
-_MOST_BYTES: Final = 16 * 1024 * 1024
+_MAX_MEMBERS: Final = 64
+_MAX_BYTES: Final = 16 * 1024 * 1024
 _PATIENCE_SECONDS: Final = 1.0
 
 
@@ -84,8 +84,8 @@ class GroupCommit(Generic[_Member]):
         run: Callable[[OpenTable, list[_Member]], None],
         configuration: Callable[[OpenTable], Mapping[str, str]] = lambda _: {},
         *,
-        max_members: int = _MOST_MEMBERS,
-        max_bytes: int = _MOST_BYTES,
+        max_members: int = _MAX_MEMBERS,
+        max_bytes: int = _MAX_BYTES,
         patience: float = _PATIENCE_SECONDS,
     ) -> None:
         self._run = run

@@ -36,7 +36,7 @@ __all__ = ["Reservations"]
 
 _PAUSE_SECONDS: Final = 0.02
 _MAX_CACHED: Final = 10_000
-_MOST_BYTES: Final = 16 * 1024
+_MAX_BYTES: Final = 16 * 1024
 """A reservation is smaller."""
 
 
@@ -99,10 +99,10 @@ class Reservations:
         if commit is not None:
             return commit.actions
         try:
-            start = objects.get_start(commit_path(version), _MOST_BYTES)
+            start = objects.get_start(commit_path(version), _MAX_BYTES)
         except FileNotFoundError:  # a checkpoint has it
             return ()
-        if len(start) == _MOST_BYTES or OPERATION.encode() not in start:
+        if len(start) == _MAX_BYTES or OPERATION.encode() not in start:
             return ()
         return parse_commit(start, LogFile(table, version, commit_name(version)))
 

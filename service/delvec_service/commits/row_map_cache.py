@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from delvec_errors import StorageError, UnusableFile
-from delvec_kernel.transaction.row_maps import MOST_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
+from delvec_kernel.transaction.row_maps import MAX_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
 from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
 from delvec_parquet.parquet_file import open_parquet
 from delvec_service.logs import logger
@@ -17,7 +17,7 @@ __all__ = ["RowMapCache"]
 
 _BUDGET: Final = 64 * 1024 * 1024
 _BATCH_ROWS: Final = 1 << 17
-_MOST_DECODED_BYTES: Final = 1 << 29
+_MAX_DECODED_BYTES: Final = 1 << 29
 
 
 class RowMapCache:
@@ -47,7 +47,7 @@ class RowMapCache:
             for source, rows in read.items():
                 self._held.put((table.location, row_map, source), rows, rows.nbytes)
             rows_by_source |= read
-        if sum(each.total for each in rows_by_source.values()) > MOST_FOLLOWED_ROWS:
+        if sum(each.total for each in rows_by_source.values()) > MAX_FOLLOWED_ROWS:
             return {}
         return rows_by_source
 
@@ -76,7 +76,7 @@ def _read_file(table: OpenTable, file: RowMapFile, reader: RowMapReader) -> None
         parquet = open_parquet(source, file.path, read_dictionary=["source"], page_checksum_verification=True)
         metadata = parquet.metadata
         decoded = sum(metadata.row_group(each).total_byte_size for each in range(metadata.num_row_groups))
-        if metadata.num_rows != file.num_rows or decoded > _MOST_DECODED_BYTES:
+        if metadata.num_rows != file.num_rows or decoded > _MAX_DECODED_BYTES:
             raise ValueError("its rows differ from the log")
         if parquet.schema_arrow.names != SCHEMA.names:
             raise ValueError("not a row map file")

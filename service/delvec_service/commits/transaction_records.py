@@ -22,7 +22,7 @@ __all__ = ["Decision", "StagedVersion", "TransactionRecords", "record_name"]
 _FOLDER: Final = "_delvec/transactions"
 _COMMIT: Final = "commit"
 _ABORT: Final = "abort"
-_MOST: Final = 10_000
+_MAX: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TransactionRecords:
     def __init__(self, warehouse: str | None) -> None:
         self._warehouse = warehouse
         self._objects = None if warehouse is None else ObjectStore(warehouse)
-        self._decisions: LruCache[str, Decision] = LruCache(_MOST)
+        self._decisions: LruCache[str, Decision] = LruCache(_MAX)
 
     @property
     def warehouse(self) -> str:

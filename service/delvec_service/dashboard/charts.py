@@ -25,7 +25,7 @@ _FLEET_CHARTS: Final = (
     ("Bytes read in vain", "bytes", "sampled tables", "deleted-bytes"),
     ("Size", "bytes", "sampled tables", "size-in-bytes"),
 )
-_MOST_BARS: Final = 24 * 31
+_MAX_BARS: Final = 24 * 31
 _FEWEST_BARS: Final = 24
 
 
@@ -74,7 +74,7 @@ def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
     # By hour, if there is at least one hour; older intervals are by day, and a plot of their own would be empty.
     chosen, step = (hours, _HOUR) if hours else (days, 24 * _HOUR)
     first, last = min(chosen), max(chosen)
-    count = max(_FEWEST_BARS, min(int((last - first) // step) + 1, _MOST_BARS))
+    count = max(_FEWEST_BARS, min(int((last - first) // step) + 1, _MAX_BARS))
     times = [last - (count - 1 - place) * step for place in range(count)]
     nothing = dict.fromkeys(("committed", "rebased", "conflicts", "rows-saved"), 0)
     per = "hour" if step == _HOUR else "day"

@@ -16,7 +16,7 @@ from delvec_service.dashboard.visit import Visit
 
 __all__ = ["show"]
 
-_MOST: Final = "8"
+_MAX: Final = "8"
 _NAMESPACES: Final = 50
 
 
@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Response:
     yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     fleet, neediest, policies, tasks, failed, runs = await asyncio.gather(
         visit.get("/v1/fleet"),
-        visit.get("/v1/health", **{"page-size": _MOST}),
+        visit.get("/v1/health", **{"page-size": _MAX}),
         visit.get("/v1/policies"),
         visit.get("/v1/maintenance-tasks"),
         visit.get("/v1/maintenance-runs", state="failed", since=yesterday, limit="20"),

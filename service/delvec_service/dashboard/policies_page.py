@@ -19,7 +19,7 @@ from delvec_service.dashboard.visit import Refused, Visit, resource
 __all__ = ["drop", "edit", "plan", "save", "show"]
 
 _NEW: Final = "new"
-_MOST_PLANNED: Final = 10
+_MAX_PLANNED: Final = 10
 _LOOKED_AT: Final = "1000"
 
 
@@ -123,7 +123,7 @@ async def plan(visit: Visit, name: str) -> Response:
     for table in listed["tables"]:
         if policy["name"] not in [one.name for one in applicable(held, table["id"], table["name"]).values()]:
             continue
-        if len(planned) == _MOST_PLANNED:
+        if len(planned) == _MAX_PLANNED:
             others += 1
             continue
         answer = await visit.send("GET", f"{resource(table['id'])}/maintenance-plan")

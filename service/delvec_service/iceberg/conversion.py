@@ -68,7 +68,7 @@ __all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_format
 
 FORMAT_VERSIONS: Final = (2, 3)
 _ATTEMPTS: Final = 10
-_MOST_SNAPSHOTS: Final = 100
+_MAX_SNAPSHOTS: Final = 100
 """How many versions one conversion publishes individually; if there are more, only the newest is."""
 
 
@@ -380,7 +380,7 @@ class _IncrementalConversion:
             _FullConversionNeeded: the commits are not enough.
         """
         first, last = delta_version(base) + 1, self._snapshot.version
-        if last - first >= _MOST_SNAPSHOTS and not squash:
+        if last - first >= _MAX_SNAPSHOTS and not squash:
             squash = True
         try:
             commits = self._loader.commits(self._table.objects, self._table.name, range(first, last + 1))

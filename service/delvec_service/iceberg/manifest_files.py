@@ -33,7 +33,7 @@ __all__ = ["ENTRIES", "ManifestFiles", "ManifestIndex", "is_shared", "key_of"]
 
 ENTRIES: Final = 1000
 """Maximum number of files in a manifest: a commit that changes one of them rewrites the whole manifest."""
-_MOST_HELD: Final = 64 * 1024 * 1024
+_MAX_HELD: Final = 64 * 1024 * 1024
 _AT_ONCE: Final = 8
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -84,7 +84,7 @@ class ManifestIndex:
         max_bytes: the approximate maximum memory.
     """
 
-    def __init__(self, max_bytes: int = _MOST_HELD) -> None:
+    def __init__(self, max_bytes: int = _MAX_HELD) -> None:
         self._held: LruCache[str, _IndexEntry] = LruCache(max_bytes)
 
     def get(self, path: str) -> _IndexEntry | None:

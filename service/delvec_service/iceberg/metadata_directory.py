@@ -35,7 +35,7 @@ DIRECTORIES: Final = ("metadata", "deletes")
 """The directories with the files of an Iceberg table."""
 _HINT: Final = "version-hint.text"
 _SUFFIX: Final = ".metadata.json"
-_MOST_DIGITS: Final = 12
+_MAX_DIGITS: Final = 12
 _METADATA_FILES_KEPT: Final = 100
 
 
@@ -373,4 +373,4 @@ def _metadata_name(number: int) -> str:
 
 
 def _digits(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

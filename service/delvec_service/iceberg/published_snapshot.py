@@ -48,7 +48,7 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["DeltaVersion", "FilesNotFound", "SnapshotWriter"]
 
 _SMALL: Final = ENTRIES // 4
-_MOST_SMALL: Final = 32
+_MAX_SMALL: Final = 32
 """How many small manifests are kept before they are merged."""
 
 
@@ -354,7 +354,7 @@ class SnapshotWriter:
             for one in manifests
             if 0 < one["added_files_count"] + one["existing_files_count"] < _SMALL
         }
-        return small if len(small) > _MOST_SMALL else {}
+        return small if len(small) > _MAX_SMALL else {}
 
     def _kept(self, entry: ManifestEntry, gone: bool) -> ManifestEntry:
         if not gone:

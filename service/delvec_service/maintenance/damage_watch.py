@@ -23,8 +23,8 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["DamageWatch"]
 
 _SAMPLE: Final = 32
-_MOST_TABLES: Final = 10_000
-_MOST_KEPT: Final = 100
+_MAX_TABLES: Final = 10_000
+_MAX_KEPT: Final = 100
 _COLUMNS: Final = ("path", "size", "num_records", "deletion_vector")
 _OF_FILES: Final = frozenset({"data-file", "readable-vector", "vector-within-file", "physical-count"})
 """Invariants that the check of live files looks at."""
@@ -42,14 +42,14 @@ class DamageWatch:
     """The damage of all tables; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._tables: LruCache[str, _Damage] = LruCache(_MOST_TABLES)
+        self._tables: LruCache[str, _Damage] = LruCache(_MAX_TABLES)
         self._random = np.random.default_rng()
 
     def checked(self, table_id: str, errors: Sequence[Finding]) -> None:
         """Remember the result of a check, which replaces what was known."""
         files = [one for one in errors if one.invariant in _OF_FILES]
         others = [one for one in errors if one.invariant not in _OF_FILES]
-        self._put(table_id, _Damage(tuple(files[:_MOST_KEPT]), tuple(others[:_MOST_KEPT])))
+        self._put(table_id, _Damage(tuple(files[:_MAX_KEPT]), tuple(others[:_MAX_KEPT])))
 
     def look(self, table: OpenTable, snapshot: Snapshot, failed: Sequence[str] = ()) -> list[Finding]:
         """Look up a sample of live files, and those that are known or said to be damaged; return the errors.
@@ -78,7 +78,7 @@ class DamageWatch:
         counts = [
             one for one in self._live(snapshot, known_damage.files) if one.invariant == "physical-count"
         ]
-        damage = _Damage(tuple([*findings, *counts][:_MOST_KEPT]), known_damage.others)
+        damage = _Damage(tuple([*findings, *counts][:_MAX_KEPT]), known_damage.others)
         self._put(table.record.id, damage)
         return [*damage.files, *damage.others]
 

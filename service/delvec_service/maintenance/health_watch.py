@@ -29,8 +29,8 @@ from delvec_service.store.lru_cache import LruCache
 __all__ = ["HealthWatch", "rows_changed"]
 
 _ROWS: Final = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
-_MOST_TABLES: Final = 10_000
-_MOST_CONFLICTS: Final = 200
+_MAX_TABLES: Final = 10_000
+_MAX_CONFLICTS: Final = 200
 """How many conflicts of a table to keep in memory until they are written; the newest."""
 _PRINCIPALS: Final = 10_000
 _SOON_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ class _PendingOutcomes:
     """What has not been written yet for a table."""
 
     counts: CommitCounts
-    conflicts: deque[CommitConflict] = field(default_factory=lambda: deque(maxlen=_MOST_CONFLICTS))
+    conflicts: deque[CommitConflict] = field(default_factory=lambda: deque(maxlen=_MAX_CONFLICTS))
 
 
 class HealthWatch:
@@ -165,7 +165,7 @@ class HealthWatch:
 
     def _add(self, table_id: str, counts: CommitCounts, *conflicts: CommitConflict | None) -> None:
         with self._lock:
-            if len(self._waiting) >= _MOST_TABLES and table_id not in self._waiting:
+            if len(self._waiting) >= _MAX_TABLES and table_id not in self._waiting:
                 return
             waiting = self._waiting.setdefault(
                 table_id, _PendingOutcomes(CommitCounts(since=datetime.now(UTC)))

@@ -32,9 +32,9 @@ __all__ = ["LostVectors", "Recovered", "Rows"]
 Rows: TypeAlias = Callable[[AddFile], BitMap64 | None]
 """The deleted rows of a file, None if its deletion vector cannot be read."""
 
-_MOST_BYTES: Final = 1 << 30
+_MAX_BYTES: Final = 1 << 30
 """Bytes of a data file and change files to compare in memory."""
-_MOST_DECODED: Final = 4 << 30
+_MAX_DECODED: Final = 4 << 30
 _CHANGE_TYPE: Final = "_change_type"
 _BEFORE: Final = ("delete", "update_preimage")
 
@@ -167,7 +167,7 @@ class LostVectors:
         if not step.change_files:
             return f"the change data feed has no files of version {step.version}"
         size = step.add.size + sum(file.size for file in step.change_files)
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             return f"the files to compare have {size} bytes"
         try:
             deleted_rows = self._among_changed(step)
@@ -207,7 +207,7 @@ class LostVectors:
         with storage.open_input(self.location, path, allowed=self.allowed) as source:
             file = open_parquet(source, path)
             groups = range(file.metadata.num_row_groups)
-            if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MOST_DECODED:
+            if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MAX_DECODED:
                 raise pa.ArrowInvalid(f"'{path}' is too large to compare")
             return file.read()
 

@@ -27,7 +27,7 @@ from delvec_storage.trees import TreeListing, delete_files, remove_empty_directo
 __all__ = ["Generated", "SymlinkManifests"]
 
 _AT_ONCE: Final = 8
-_MOST_KNOWN: Final = 10_000
+_MAX_KNOWN: Final = 10_000
 _EVER: Final = 1 << 62
 _ROUNDS: Final = 3
 """How many times to check for newer versions: a table that is written all the time always has one."""
@@ -149,7 +149,7 @@ class SymlinkManifests:
         return generate_result
 
     def _know(self, table: OpenTable, metadata_id: str, version: int) -> None:
-        if len(self._fresh) >= _MOST_KNOWN:
+        if len(self._fresh) >= _MAX_KNOWN:
             self._fresh.clear()
         self._fresh[table.location] = metadata_id, version
 

@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 _START: Final = "VACUUM START"
-_MOST_COMPARED: Final = 1024
-_MOST_LOOKED_UP: Final = 32
-_MOST_COMMITS: Final = 10_000
+_MAX_COMPARED: Final = 1024
+_MAX_LOOKED_UP: Final = 32
+_MAX_COMMITS: Final = 10_000
 _LONGEST_NAME: Final = 100
-_MOST_LISTED: Final = 100
+_MAX_LISTED: Final = 100
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ def check_planned(
     latest = loader.load(table.objects, table.name, checkpoints=False)
     if snapshot.version >= latest.version:
         return
-    sample = paths.take(pa.array(_spread(len(paths), _MOST_COMPARED))).to_pylist()
+    sample = paths.take(pa.array(_spread(len(paths), _MAX_COMPARED))).to_pylist()
     live = latest.live.find_all(sample)
     removed = [path for path in sample if path not in live]
-    for at in _spread(len(removed), _MOST_LOOKED_UP):
+    for at in _spread(len(removed), _MAX_LOOKED_UP):
         if _is_gone(table.objects, removed[at]):
             found = vacuumed_version(table, loader, snapshot.version, removed[at])
             if found is not None:
@@ -232,7 +232,7 @@ def check_complete(
         table=table.name,
         version=snapshot.version,
         count=len(checked.findings),
-        missing=[use.listed(finding) for finding in checked.findings[:_MOST_LISTED]],
+        missing=[use.listed(finding) for finding in checked.findings[:_MAX_LISTED]],
     )
 
 
@@ -297,7 +297,7 @@ def _gone_changes(
     live = latest.live.find_all(dict.fromkeys(each.path for each in changes))
     # A live file may have lost the deletion vectors of older versions.
     doubtful = [each for each in changes if each.path not in live or each.only or each.without]
-    sample = [doubtful[at] for at in _spread(len(doubtful), _MOST_LOOKED_UP)]
+    sample = [doubtful[at] for at in _spread(len(doubtful), _MAX_LOOKED_UP)]
     return [
         each
         for each in sample
@@ -308,7 +308,7 @@ def _gone_changes(
 
 def _backwards(table: OpenTable, newest: int, version: int) -> Iterator[tuple[int, Sequence[Action]]]:
     """Yield the commits after a version, newest first."""
-    versions = range(newest, max(version, newest - _MOST_COMMITS), -1)
+    versions = range(newest, max(version, newest - _MAX_COMMITS), -1)
     commits = LogReader(table.objects, table.name).each(versions)
     for number, commit in zip(versions, commits, strict=True):
         yield number, commit.actions
@@ -347,7 +347,7 @@ def _vacuum(version: int, info: CommitInfo) -> _Vacuum:
 
 def _gone(objects: ObjectStore, latest: Snapshot, removes: Sequence[RemoveFile]) -> list[RemoveFile]:
     """Return those of a sample whose data file, or whose deletion vector, is not in storage."""
-    sample = [removes[at] for at in _spread(len(removes), _MOST_LOOKED_UP)]
+    sample = [removes[at] for at in _spread(len(removes), _MAX_LOOKED_UP)]
     live = latest.live.find_all(each.path for each in sample)
     return [
         each

@@ -40,7 +40,7 @@ _CLOSE_SECONDS: Final = 5.0
 _TRIES: Final = 2
 _MEASURE_SECONDS: Final = 1.0
 _OLD_VERSIONS: Final = 8
-_MOST_ACTIONS: Final = 4000
+_MAX_ACTIONS: Final = 4000
 _ACTION_BYTES: Final = 1500
 _MANY_COMMITS: Final = 100
 """From this many new commits on, a newer checkpoint is the faster way."""
@@ -50,7 +50,7 @@ _YOUNG_SECONDS: Final = 10.0
 _YOUNG_AT_ONCE: Final = 16
 _ALL_YOUNG_SECONDS: Final = 1.0
 _CREATED: Final = 256
-_MOST_UNREAD: Final = 1024
+_MAX_UNREAD: Final = 1024
 
 _T = TypeVar("_T")
 
@@ -178,7 +178,7 @@ class _Table:
             assert commit.where.version is not None  # noqa: S101 - it is a commit's
             self.commits[commit.where.version] = commit
             self.actions += len(commit.actions)
-        while self.actions > _MOST_ACTIONS and len(self.commits) > 1:
+        while self.actions > _MAX_ACTIONS and len(self.commits) > 1:
             self.actions -= len(self.commits.popitem(last=False)[1].actions)
 
     def remember(self, older: Sequence[Commit], beside: Mapping[int, Commit]) -> None:
@@ -194,7 +194,7 @@ class _Table:
                 return
             for commit in reversed(older):
                 self.actions += len(commit.actions)
-                if commit.where.version in self.commits or self.actions > _MOST_ACTIONS:
+                if commit.where.version in self.commits or self.actions > _MAX_ACTIONS:
                     self.actions -= len(commit.actions)
                     return
                 assert commit.where.version is not None  # noqa: S101 - it is a commit's
@@ -252,7 +252,7 @@ class SnapshotLoader:
         self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
         self._publishes: Callable[[ObjectStore, str, Snapshot], bool] = lambda *_: False
         self._backlog = StatisticsBacklog()
-        self._unread: LRUCache[str, bool] = LRUCache(_MOST_UNREAD)
+        self._unread: LRUCache[str, bool] = LRUCache(_MAX_UNREAD)
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )

@@ -44,9 +44,9 @@ _LAST: Final = 16
 _MAX_HINT: Final = 4 * 1024 * 1024
 _MAX_CHECKSUM: Final = 64 * 1024 * 1024
 _DELAY_SECONDS: Final = 0.5
-_MOST_OPEN: Final = 16
+_MAX_OPEN: Final = 16
 """Files of a checkpoint that stay open for their statistics."""
-_MOST_WAITING: Final = 8
+_MAX_WAITING: Final = 8
 _UNTOLD: Final = Metadata("", "")
 
 
@@ -262,7 +262,7 @@ class LogReader:
         deferred_files = ExitStack()
         deferred = None if self.backlog is None else self.backlog.begin(deferred_files.close, self.is_local)
         with ExitStack() as opened:
-            deferred = deferred if len(checkpoint.files) <= _MOST_OPEN else None
+            deferred = deferred if len(checkpoint.files) <= _MAX_OPEN else None
             parts = [
                 self._part(
                     LogFile(self.table, checkpoint.version, file.name),
@@ -275,7 +275,7 @@ class LogReader:
             sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
             read = (
                 partial(self._sidecar, checkpoint.version)
-                if deferred is None or len(sidecars) > _MOST_OPEN
+                if deferred is None or len(sidecars) > _MAX_OPEN
                 else partial(self._deferred_sidecar, checkpoint.version, opened, deferred)
             )
             # One after the other: each file is read, converted to segments and released before the next.
@@ -377,7 +377,7 @@ class StatisticsBacklog:
         with self._lock:
             waiting = sum(not each.is_complete for each in self._begun)
         # Of one that is not on local disk all bytes are in memory.
-        room = waiting < (_MOST_WAITING if is_local else 1)
+        room = waiting < (_MAX_WAITING if is_local else 1)
         return DeferredStatistics(threading.RLock(), close) if room else None
 
     def add(self, deferred: DeferredStatistics, *, is_read: bool) -> None:

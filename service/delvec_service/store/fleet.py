@@ -19,7 +19,7 @@ __all__ = ["FleetPoint", "FleetStore", "FleetTable"]
 
 _IDS_AT_ONCE: Final = 5000
 _HOUR: Final = 3600
-_MOST_POINTS: Final = 1000
+_MAX_POINTS: Final = 1000
 _REMEMBERED_SECONDS: Final = 600
 
 
@@ -59,7 +59,7 @@ class FleetStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._points: LruCache[Hashable, FleetPoint] = LruCache(_MOST_POINTS)
+        self._points: LruCache[Hashable, FleetPoint] = LruCache(_MAX_POINTS)
 
     def tables(self, catalog: str) -> Sequence[FleetTable]:
         """Return every registered table, by name."""

@@ -40,8 +40,8 @@ _KEPT: Final = timedelta(days=366)
 _TASKS_KEPT: Final = timedelta(days=1)
 _SILENCE: Final = timedelta(minutes=1)
 """Reports come every second or two; after this long without one a task is lost."""
-_MOST_TASKS: Final = 20
-_MOST_TASKS_KEPT: Final = 200
+_MAX_TASKS: Final = 20
+_MAX_TASKS_KEPT: Final = 200
 """Of a table: anybody who writes it may report tasks."""
 _TASK: Final = tuple(
     name for name in MaintenanceTask.model_fields if name not in ("bytes_per_second", "seconds_left")
@@ -185,7 +185,7 @@ class MaintenanceStore:
             )
             session.execute(delete(row).where(row.table_id == table_id, row.updated_at < now - _TASKS_KEPT))
         newest = select(row.id).where(row.table_id == table_id).order_by(row.updated_at.desc(), row.id)
-        surplus = newest.offset(_MOST_TASKS_KEPT)
+        surplus = newest.offset(_MAX_TASKS_KEPT)
         with self._database.read() as session:
             gone = list(session.scalars(surplus))
         if gone:
@@ -193,7 +193,7 @@ class MaintenanceStore:
             with self._database.write() as session:
                 session.execute(delete(row).where(row.table_id == table_id, row.id.in_(gone)))
 
-    def tasks(self, table_id: str, limit: int = _MOST_TASKS) -> Sequence[MaintenanceTask]:
+    def tasks(self, table_id: str, limit: int = _MAX_TASKS) -> Sequence[MaintenanceTask]:
         """Return the tasks of a table, newest first: those that run, and those that ended less than a day ago.
 
         If there are more than ``limit``, those that run come before those that ended.

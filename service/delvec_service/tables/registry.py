@@ -51,7 +51,7 @@ __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
 
 ENGINE_INFO: Final = f"Delvec/{VERSION}"
 _OPENED_SECONDS: Final = 1.0
-_MOST_OPENED: Final = 10_000
+_MAX_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)
 _PAGE: Final = 200
 _CREATIONS: Final = uuid.UUID("6f0c9a35-4c36-4d0c-8a35-1a4b3b1f6f0e")
@@ -182,7 +182,7 @@ class Tables:
             self._observer,
             self._coordinator(record, roots),
         )
-        if len(self._opened) >= _MOST_OPENED:
+        if len(self._opened) >= _MAX_OPENED:
             self._opened.clear()
         self._opened[record.id] = (open_table, time.monotonic())
         return open_table

@@ -162,7 +162,7 @@ def found(engine, scan, predicate, text):
 def check(lake, write_table, whole, duckdb, written, texts, mode):
     """Compare with whole files, however many rows are chosen."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_pruning, "_MOST_READ", 1)
+        patch.setattr(page_pruning, "_MAX_READ", 1)
         compare(lake, write_table, whole, duckdb, written, texts, mode)
 
 

@@ -32,5 +32,5 @@ if __name__ == "__main__":
     for kind, name in ((DataFileWriter, "finish"), (ChangeFileWriter, "finish"), (VectorFile, "write")):
         losing(kind, name)
     # A few new rows would go to the driver, where nothing is retried.
-    task_rows._MOST_OF_A_TASK = 0
+    task_rows._MAX_OF_A_TASK = 0
     pyspark.daemon.manager()

@@ -25,7 +25,7 @@ ROWS = 20_000
 
 @pytest.fixture
 def small_shares(monkeypatch):
-    monkeypatch.setattr(duckdb_tasks, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(duckdb_tasks, "_MIN_BYTES", 1)
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ COMMANDS = {
 @pytest.fixture
 def new_york_tasks(spark, monkeypatch):
     """A session in New York's time zone whose commands run on DuckDB in tasks, several per file."""
-    monkeypatch.setattr(duckdb_tasks, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(duckdb_tasks, "_MIN_BYTES", 1)
     session = spark.newSession()
     session.conf.set(duckdb_tasks.ENABLED, "true")
     session.conf.set("spark.sql.session.timeZone", "America/New_York")

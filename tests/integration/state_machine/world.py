@@ -39,7 +39,7 @@ SCHEMA = {
     ],
 }
 _REPLICAS = 2
-_MOST_PENDING = 8
+_MAX_PENDING = 8
 _OLDEST_READ = 6
 _STATISTICS_ARE_QUIRKS = ("vector-loosens-bounds", "application-version")
 """Commits by the foreign writer."""
@@ -129,7 +129,7 @@ class World:
 
     def begin(self, choices, plan=None):
         """Plan a transaction at the newest or an earlier version."""
-        if len(self.pending) >= _MOST_PENDING:
+        if len(self.pending) >= _MAX_PENDING:
             return
         plan = plan or choices.pick(PLANS)
         newest = self.reader.newest.number

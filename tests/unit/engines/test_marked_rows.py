@@ -15,7 +15,7 @@ rows = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 2**33)), max_size=5
 @given(marked=rows, asked=rows, first=st.integers(0, 300), few=st.booleans())
 def test_rows_are_found_however_many_there_are(marked, asked, first, few):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marked_rows, "MOST_AT_ONCE", 1 << 24 if few else -1)
+        patch.setattr(marked_rows, "MAX_AT_ONCE", 1 << 24 if few else -1)
         found = MarkedRows(BitMap64(marked))
     for batch in (asked, sorted(set(asked))):
         assert found.among(np.array(batch, np.uint64)).tolist() == [row in set(marked) for row in batch]

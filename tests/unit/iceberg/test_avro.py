@@ -99,9 +99,9 @@ INTS = {"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type":
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("_MOST_RECORDS", "more than 5 records"),
-        ("_MOST_ITEMS", "more than 5 items"),
-        ("_MOST_BLOCK_BYTES", "a block has more"),
+        ("_MAX_RECORDS", "more than 5 records"),
+        ("_MAX_ITEMS", "more than 5 items"),
+        ("_MAX_BLOCK_BYTES", "a block has more"),
     ],
 )
 def test_what_would_become_many_objects_is_refused(monkeypatch, limit, message):
@@ -112,7 +112,7 @@ def test_what_would_become_many_objects_is_refused(monkeypatch, limit, message):
 
 
 def test_items_of_all_records_count(monkeypatch):
-    monkeypatch.setattr("delvec_iceberg.avro._MOST_ITEMS", 12)
+    monkeypatch.setattr("delvec_iceberg.avro._MAX_ITEMS", 12)
     inner = {"type": "record", "name": "file", "fields": INTS["fields"]}
     schema = {"type": "record", "name": "entry", "fields": [{"name": "data_file", "type": inner}]}
     assert len(read_records(write_records(schema, [{"data_file": {"a": [1, 2]}}] * 3, {}))) == 3

@@ -223,18 +223,18 @@ def test_a_slow_provider_delays_only_tokens_with_unknown_keys(client, provider, 
         unknown = [provider.token(kid=f"key-{number}") for number in range(30)]
         waiting += [pool.submit(whoami, client, token) for token in unknown]
         deadline = time.monotonic() + 30
-        while sum(each.done() for each in waiting) < 31 - oidc._MOST_WAITING:
+        while sum(each.done() for each in waiting) < 31 - oidc._MAX_WAITING:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         known = [provider.token(key=key, kid=kid, jti=f"{number}") for number in range(20)]
         assert {whoami(client, token).status_code for token in known} == {200}
-        assert sum(each.done() for each in waiting) == 31 - oidc._MOST_WAITING
+        assert sum(each.done() for each in waiting) == 31 - oidc._MAX_WAITING
         provider.answers.set()
         statuses = [each.result().status_code for each in waiting]
 
     assert statuses[0] in (200, 503)  # among the first, or one too many
     assert (statuses[1:].count(401), set(statuses[1:])) == (
-        oidc._MOST_WAITING - (statuses[0] == 200),
+        oidc._MAX_WAITING - (statuses[0] == 200),
         {401, 503},
     )
     assert provider.asked.count("/keys") == asked + 1

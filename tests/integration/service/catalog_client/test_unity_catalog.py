@@ -80,7 +80,7 @@ def test_a_refusal_is_not_asked_again(server, client):
 
 
 def test_pages_that_never_end_end(server, client, monkeypatch):
-    monkeypatch.setattr(unity_catalog, "_MOST_PAGES", 5)
+    monkeypatch.setattr(unity_catalog, "_MAX_PAGES", 5)
     pages = iter(range(100))
     server.instead = lambda *_: (200, {"schemas": [{"name": "a"}], "next_page_token": str(next(pages))})
     assert client.schemas("main") == ["a"] * 5

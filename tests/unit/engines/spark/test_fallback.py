@@ -104,10 +104,10 @@ def test_spark_runs_the_command_after_a_defect_too_with_one_warning(error, caplo
 
 
 def test_other_defects_have_their_own_warnings(caplog):
-    for number in range(2 * fallback._MOST_REMEMBERED):
+    for number in range(2 * fallback._MAX_REMEMBERED):
         reason_after(AttributeError(f"defect {number}"))
     assert {record.levelname for record in caplog.records} == {"WARNING"}
-    assert len(fallback._warned) <= fallback._MOST_REMEMBERED
+    assert len(fallback._warned) <= fallback._MAX_REMEMBERED
 
 
 @pytest.mark.parametrize(

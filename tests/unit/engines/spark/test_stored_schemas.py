@@ -31,7 +31,7 @@ OTHER = (FileField("y", "value"),)
 @pytest.fixture
 def remote(scan, monkeypatch):
     """A scan of three files in an object store, of which the driver may read two."""
-    monkeypatch.setattr(module, "MOST_IN_DRIVER", 2)
+    monkeypatch.setattr(module, "MAX_IN_DRIVER", 2)
     monkeypatch.setattr(module, "file_schemas", lambda scan, **_: [OTHER] * len(scan))
     return replace(scan, location="s3://lake/t")
 
@@ -49,7 +49,7 @@ def test_the_driver_reads_what_tasks_cannot(remote, monkeypatch):
 
 def test_tasks_do_not_read_local_files(scan, monkeypatch):
     """A local disk is fast, and executors may have another."""
-    monkeypatch.setattr(module, "MOST_IN_DRIVER", 0)
+    monkeypatch.setattr(module, "MAX_IN_DRIVER", 0)
     monkeypatch.setattr(module, "_read_in_tasks", None)
     assert [each[0].name for each in module.stored_schemas(None, scan)] == ["x"] * 3
 

@@ -32,7 +32,7 @@ SCHEMA = StructType.from_json(
         ],
     }
 )
-MOST_RANGES = 16
+MAX_RANGES = 16
 
 
 def pages_of(values, starts):
@@ -102,7 +102,7 @@ def test_many_ranges_are_joined_over_the_smallest_gaps(wide):
     ranges = rows_that_may_match(
         parse("a = 7", SCHEMA), SCHEMA, {("a",): pages_of(values, starts)}, len(values)
     )
-    assert len(ranges) == MOST_RANGES
+    assert len(ranges) == MAX_RANGES
     matching = {row for row, value in enumerate(values) if value == 7}
     assert matching <= set(rows_in(ranges))
     assert (ranges[0].start, ranges[-1].stop) == (min(matching), max(matching) + 1)
@@ -114,7 +114,7 @@ def test_many_ranges_are_joined_over_the_smallest_gaps(wide):
 
 
 def test_few_ranges_stay_as_they_are():
-    values = [7, 0] * MOST_RANGES
+    values = [7, 0] * MAX_RANGES
     ranges = rows_that_may_match(
         parse("a = 7", SCHEMA), SCHEMA, {("a",): pages_of(values, list(range(len(values))))}, len(values)
     )

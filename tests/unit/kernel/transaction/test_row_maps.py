@@ -101,7 +101,7 @@ def test_invalid_rows_are_refused(rows):
 
 
 def test_more_rows_than_can_be_followed_are_refused(monkeypatch):
-    monkeypatch.setattr(row_maps, "MOST_FOLLOWED_ROWS", 2)
+    monkeypatch.setattr(row_maps, "MAX_FOLLOWED_ROWS", 2)
     rows = [("a", 0), ("a", 1), ("b", 0)]
     assert set(read(map_of({"o": 3}), rows, ["a"])) == {"a"}
     with pytest.raises(ValueError, match="followed"):

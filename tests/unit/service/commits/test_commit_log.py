@@ -27,7 +27,7 @@ class Table:
 
 
 def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
-    monkeypatch.setattr(commit_log, "_MOST_ACTIONS", 2000)
+    monkeypatch.setattr(commit_log, "_MAX_ACTIONS", 2000)
     log = CommitLog(Loader(50))
 
     for version in range(200):
@@ -36,7 +36,7 @@ def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
 
     cached = [version for version in range(200) if log._entries.get((Table.location, version)) is not None]
     assert cached == list(range(200 - 2000 // 51, 200))
-    assert log._entries.weight <= commit_log._MOST_ACTIONS
+    assert log._entries.weight <= commit_log._MAX_ACTIONS
 
 
 def test_a_metric_that_is_no_count_is_left_out():
