@@ -31,7 +31,7 @@ check: ## Lint, types and unit tests, within a minute
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/unit -m "not long" -n 2 -q
+	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/unit tests/architecture/test_layers.py tests/architecture/test_names.py -m "not long" -n 2 -q
 
 format: ## Format the code
 	@$(SETUP)
