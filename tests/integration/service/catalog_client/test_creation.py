@@ -105,7 +105,7 @@ def test_only_a_maintainer_of_the_name_creates_and_only_an_admin_drops(server, p
             assert client.post("/v1/grants", json=grant, headers=admin).status_code < 300
         del server.requests[:]
         assert client.post("/v1/tables", json=body, headers=tokens["others"]).status_code == 403
-        assert server.requests == []
+        assert not [method for method, *_ in server.requests if method != "GET"]
         assert client.post("/v1/tables", json=body, headers=tokens["theirs"]).status_code == 201
         assert client.delete(f"/v1/tables/{NAME}", headers=tokens["theirs"]).status_code == 403
         assert client.delete(f"/v1/tables/{NAME}", headers=tokens["others"]).status_code == 404
