@@ -15,7 +15,7 @@ from delvec.sql.value_types import is_translated
 from delvec_engines.duckdb.dialect_functions import to_re2
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 
-__all__ = ["CALLS", "RESULT_TYPES", "WEEKDAYS", "refusal"]
+__all__ = ["CALLS", "PATTERNS", "RESULT_TYPES", "WEEKDAYS", "refusal"]
 
 CALLS: Final = (exp.Func, exp.AtTimeZone, exp.FromTimeZone)
 """What sqlglot makes of calls of functions."""
@@ -178,7 +178,7 @@ _SAME: Final = frozenset(
     {*_OF_MOMENTS, *_OF_TEXT, *_OF_NUMBERS, *_OF_VALUES, *_OF_ROWS, *_DATES_AND_DAYS, *RESULT_TYPES}
     | {"bin", "make_date", "map_entries", "map_values", "mean", "octet_length"}
 )
-_PATTERNS: Final = (
+PATTERNS: Final = (
     exp.RegexpCount,
     exp.RegexpExtract,
     exp.RegexpExtractAll,
@@ -222,7 +222,7 @@ def _is_structure(node: exp.Expr) -> bool:
 
 
 def _of_arguments(node: exp.Expr) -> str | None:
-    if isinstance(node, _PATTERNS):
+    if isinstance(node, PATTERNS):
         return _of_pattern(node)
     if isinstance(node, _FORMATTED):
         return _of_format(node)
@@ -235,9 +235,8 @@ def _of_arguments(node: exp.Expr) -> str | None:
         case exp.Extract() if node.name.lower() not in _PARTS | WEEKDAYS:
             reason = f"it has other values for {node.name.lower()}"
         case exp.Anonymous() if node.name.lower() in ("date_part", "datepart"):
-            part = node.expressions[0]
-            is_same = part.is_string and part.name.lower() in _PARTS
-            reason = None if is_same else f"it has other values for {part.name.lower()}"
+            part = node.expressions[0].name.lower() if node.expressions else ""
+            reason = None if part in _PARTS else f"it has other values for {part!r}"
         case exp.DateTrunc() if node.text("unit").upper() not in _TRUNCATED_TO:
             reason = f"it has other values for {node.text('unit')!r}"
         case exp.ArraySort() if node.args.get("expression") is not None:

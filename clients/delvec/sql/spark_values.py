@@ -14,9 +14,10 @@ from sqlglot import exp
 from sqlglot.dialects import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
-from delvec.sql.query_functions import CALLS, RESULT_TYPES, WEEKDAYS, refusal
+from delvec.sql.query_functions import CALLS, PATTERNS, RESULT_TYPES, WEEKDAYS, refusal
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
+from delvec_engines.duckdb.dialect_functions import to_re2
 from delvec_engines.internal_names import INTERNAL
 from delvec_errors import InvalidPredicate, InvalidStatement
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
@@ -140,6 +141,8 @@ class _Values:
             reason = refusal(call, kind)
             if reason is not None:
                 raise self._refused(call, reason)
+        if isinstance(call, PATTERNS):
+            call.expression.replace(exp.Literal.string(to_re2(call.expression.name)))
         _check_dates(call, kind, self._types)
         is_whole = not isinstance(node.parent, _AROUND)
         self.within(node)
