@@ -42,7 +42,7 @@ test-changed: ## Run the tests of what has changed since main
 	@$(SETUP) --java --jars
 	@$(RUN) python dev/changed.py
 
-test: ## Run the gate, which every change must pass (about 20 minutes)
+test: ## Run the gate, which every change must pass (10 to 20 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
