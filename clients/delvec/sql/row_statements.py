@@ -271,14 +271,14 @@ def _assigned(rows: Any, schema: pa.Schema) -> Any:
         _cast(name, column, targets.get(name.lower()))
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     ]
-    return pa.table(columns, names=rows.column_names)
+    return _stored(pa.table(columns, names=rows.column_names), targets)
 
 
 def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.ChunkedArray:
     if kind is None or kind == column.type:
         return column
     if column.null_count < len(column) and not (_is_number(column.type) and _is_number(kind)):
-        return _stored(name, column, kind)
+        return column
     try:
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
             # Arrow demands a precision for any value of the source type, so convert by the values.
@@ -288,24 +288,40 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Ch
         raise SchemaMismatch(f"A value does not fit into column '{name}': {error}", column=name) from error
 
 
-def _stored(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as another type if Spark would store it so: text as dates, for example; unchanged otherwise."""
+def _stored(rows: pa.Table, targets: dict[str, pa.DataType]) -> pa.Table:
+    """Return rows with columns of other types as Spark would store them, text as dates for example; the rest unchanged."""
+    numbers = [
+        number
+        for number, field in enumerate(rows.schema)
+        if not pa.types.is_null(field.type) and _is_stored(field.type, targets.get(field.name.lower()))
+    ]
+    if not numbers:
+        return rows
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
         database.execute("SET TimeZone = 'UTC'")
-        database.register("rows_of_query", pa.table({"value": column}))
-        rows = database.table("rows_of_query")
-        try:
-            value = assigned('"value"', rows.types[0], data_type_from_arrow(kind), name)
-            return rows.project(f"{value} AS value").to_arrow_table()["value"].cast(kind)
-        except InvalidPredicate:
-            return column
-        except duckdb.Error as error:
-            if FAILED not in str(error):
-                raise
-            reason = str(error).partition(FAILED)[2].partition("\n")[0]
-            raise SchemaMismatch(
-                f"A value does not fit into column {reason}. Nothing was committed.", column=name
-            ) from error
+        for number in numbers:
+            name = rows.column_names[number]
+            kind = targets[name.lower()]
+            source = database.from_arrow(pa.table({"value": rows.column(number)}))
+            try:
+                value = assigned('"value"', source.types[0], data_type_from_arrow(kind), name)
+                column = source.project(f"{value} AS value").to_arrow_table()["value"].cast(kind)
+            except InvalidPredicate:
+                continue  # the table says what it takes
+            except duckdb.Error as error:
+                reason = str(error).partition(FAILED)[2].partition("\n")[0] or f"'{name}': {error}"
+                raise SchemaMismatch(
+                    f"A value does not fit into column {reason}. Nothing was committed.", column=name
+                ) from error
+            rows = rows.set_column(number, name, column)
+    return rows
+
+
+def _is_stored(found: pa.DataType, kind: pa.DataType | None) -> bool:
+    """Whether a column of an atomic type is stored as another one; numbers as numbers are cast before."""
+    if kind is None or found == kind or (_is_number(found) and _is_number(kind)):
+        return False
+    return not (pa.types.is_nested(found) or pa.types.is_nested(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -328,7 +344,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
         elif kind is not None and isinstance(field.dataType, T.NumericType) and _is_number(kind):
             wanted = from_arrow_type(kind)
             column = exactly_assigned(column, field.dataType, wanted, field.name).alias(field.name)
-        elif kind is not None:
+        elif kind is not None and isinstance(field.dataType, T.AtomicType) and not pa.types.is_nested(kind):
             wanted = from_arrow_type(kind, prefer_timestamp_ntz=True)
             column = _stored_in_spark(column, field, wanted)
         columns.append(column)
