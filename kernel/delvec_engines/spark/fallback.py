@@ -83,7 +83,8 @@ def reason_after(error: Exception) -> str | None:
     if _is_interrupt(error) or _is_of_command(error):
         return None
     if isinstance(error, _OF_DUCKDB):
-        return f"failed: {error.message if isinstance(error, DelvecError) else first_line(error)}"
+        text = error.message if isinstance(error, DelvecError) else first_line(error)
+        return f"failed: {text.rstrip('.')}"
     warn(error, "DuckDB failed unexpectedly, so Spark runs %s; please report this", operation())
     return f"failed unexpectedly: {first_line(error)}"
 

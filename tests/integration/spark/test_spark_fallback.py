@@ -101,7 +101,7 @@ def test_spark_says_which_value_does_not_fit(people, spark, session, caplog):
             people(each).update({"n": "n * 1000"}, "id = 4")
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
-    assert "A value does not fit" in runs_on_spark(caplog)[0]
+    assert "a value does not fit into column 'n'" in runs_on_spark(caplog)[0]
 
 
 @pytest.mark.gate
