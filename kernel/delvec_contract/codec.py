@@ -168,9 +168,9 @@ def from_json(cls: type[_Class], text: str | bytes) -> _Class:
 
 
 def canonical_json(value: Any) -> str:
-    """Return a text that two values share if they ask for the same, however each was sent: requests are told apart by it.
+    """Return the JSON by which requests are compared: values that ask for the same have the same, however each was sent.
 
-    It is JSON in ASCII, with sorted maps, the defaults of absent fields, and a digest of rows.
+    It is in ASCII, with sorted maps, the defaults of absent fields, and a digest of rows.
 
     Raises:
         TypeError: it holds what no request does.

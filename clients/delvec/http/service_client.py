@@ -95,7 +95,7 @@ class ServiceClient(ServiceAdapter):
             timeout=httpx.Timeout(timeout, connect=_CONNECT_SECONDS),
             transport=transport or _kept_alive(),
         )
-        self._patience = httpx.Timeout(
+        self._long_timeout = httpx.Timeout(
             None if timeout is None else max(timeout, _LONG_SECONDS), connect=_CONNECT_SECONDS
         )
 
@@ -181,7 +181,7 @@ class ServiceClient(ServiceAdapter):
                 content=content,
                 headers=headers,
                 # Sent again, it would only wait for its first copy, in another of the service's places for maintenance.
-                timeout=self._patience if operation.takes_long else httpx.USE_CLIENT_DEFAULT,
+                timeout=self._long_timeout if operation.takes_long else httpx.USE_CLIENT_DEFAULT,
             )
             response = self._http.send(request, stream=True)
             try:

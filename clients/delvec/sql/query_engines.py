@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
-from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
 from delvec.sql.queries import Query, Total
-from delvec.sql.tokens import TableName
+from delvec.sql.tokens import TableName, word_start
 from delvec.table import DeltaTable
 from delvec_commands.failed_reads import reporting
 from delvec_commands.table_service import TableService
@@ -33,7 +32,6 @@ from delvec_errors import (
     UnknownColumn,
 )
 from delvec_kernel.expressions.source_text import located, place
-from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
 
@@ -179,11 +177,7 @@ def _located(reason: str, text: str, query: str) -> InvalidStatement:
     """Return an error with the position of the word that DuckDB's message names; DuckDB's own refers to the translation."""
     named = _NAMED.search(reason)
     word = next(filter(None, named.groups()), "") if named else ""
-    at = (
-        next((token.start for token in SPARK.tokenize(query) if _is_word(token, word)), None)
-        if word
-        else None
-    )
+    at = word_start(query, word) if word else None
     near = _QUOTED.findall("".join(_NEAR.findall(text)))[:3]
     hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
     if at is None:
@@ -196,10 +190,6 @@ def _located(reason: str, text: str, query: str) -> InvalidStatement:
         suggestions=near,
     )
     return located(error, query, at, at + len(word))
-
-
-def _is_word(token: Token, word: str) -> bool:
-    return token.token_type != TokenType.STRING and token.text.lower() == word.lower()
 
 
 def _planned(source: DeltaTable, table: TableName, condition: str | None) -> Scan:

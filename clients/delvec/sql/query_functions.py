@@ -22,19 +22,15 @@ CALLS: Final = (exp.Func, exp.AtTimeZone, exp.FromTimeZone)
 
 RESULT_TYPES: Final[dict[type[exp.Expr] | str, str]] = {
     exp.AddMonths: "DATE",
-    exp.ArraySize: "INTEGER",
     exp.Ascii: "INTEGER",
     exp.BitLength: "INTEGER",
-    exp.BitwiseCount: "INTEGER",
     exp.CountIf: "BIGINT",
     exp.DateFromUnixDate: "DATE",
-    exp.DateTrunc: "DATE",
     exp.DenseRank: "INTEGER",
     exp.Factorial: "BIGINT",
     exp.Extract: "INTEGER",
     exp.Levenshtein: "INTEGER",
     exp.Ntile: "INTEGER",
-    exp.Quantile: "DOUBLE",
     exp.Rank: "INTEGER",
     exp.RegexpCount: "INTEGER",
     exp.RegrCount: "BIGINT",
@@ -47,9 +43,8 @@ RESULT_TYPES: Final[dict[type[exp.Expr] | str, str]] = {
     "date_part": "INTEGER",
     "datepart": "INTEGER",
     "json_array_length": "INTEGER",
-    "weekday": "INTEGER",
 }
-"""The types of Spark's results where DuckDB's have another."""
+"""The types of Spark's results where DuckDB's have another, of functions whose SQL is not written here."""
 
 _OF_MOMENTS: Final = (
     exp.StrToTime,
@@ -94,6 +89,7 @@ _OF_TEXT: Final = (
     exp.Unhex,
 )
 _OF_NUMBERS: Final = (
+    exp.BitwiseCount,
     exp.Cbrt,
     exp.Ceil,
     exp.Degrees,
@@ -120,6 +116,7 @@ _OF_VALUES: Final = (
     exp.ArrayPosition,
     exp.ArrayPrepend,
     exp.ArrayRemove,
+    exp.ArraySize,
     exp.ArraySlice,
     exp.ArraySort,
     exp.ArrayToString,
@@ -165,6 +162,7 @@ _OF_ROWS: Final = (
     exp.NthValue,
     exp.PercentRank,
     exp.PercentileCont,
+    exp.Quantile,
     exp.RegrSlope,
     exp.Stddev,
     exp.StddevPop,
@@ -173,10 +171,11 @@ _OF_ROWS: Final = (
     exp.Variance,
     exp.VariancePop,
 )
-_DATES_AND_DAYS: Final = (exp.LastDay, exp.NextDay, exp.TimeStrToTime)
+_DATES_AND_DAYS: Final = (exp.DateTrunc, exp.LastDay, exp.NextDay, exp.TimeStrToTime)
 _SAME: Final = frozenset(
     {*_OF_MOMENTS, *_OF_TEXT, *_OF_NUMBERS, *_OF_VALUES, *_OF_ROWS, *_DATES_AND_DAYS, *RESULT_TYPES}
-    | {"bin", "make_date", "map_entries", "map_values", "mean", "octet_length"}
+    | {"bin", "make_date", "map_entries", "map_values", "mean", "octet_length", "weekday"}
+    | {exp.Xor}
 )
 PATTERNS: Final = (
     exp.RegexpCount,
@@ -201,24 +200,9 @@ def refusal(node: exp.Expr, kind: DataType | None) -> str | None:
         kind: the type of its first argument; None if it is unknown.
     """
     name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
-    if name not in _SAME and not is_translated(node) and not _is_structure(node):
+    if name not in _SAME and not is_translated(node):
         return "Delvec does not translate it"
     return _of_arguments(node) or _of_kind(node, kind)
-
-
-def _is_structure(node: exp.Expr) -> bool:
-    """Whether sqlglot takes for a function what is none: operators, CASE, casts."""
-    return isinstance(
-        node,
-        exp.AtTimeZone
-        | exp.FromTimeZone
-        | exp.Connector
-        | exp.Case
-        | exp.If
-        | exp.Cast
-        | exp.TryCast
-        | exp.Xor,
-    )
 
 
 def _of_arguments(node: exp.Expr) -> str | None:
@@ -228,8 +212,6 @@ def _of_arguments(node: exp.Expr) -> str | None:
         return _of_format(node)
     reason = None
     match node:
-        case exp.AtTimeZone() | exp.FromTimeZone():
-            reason = "its times are others"
         case exp.DateDiff() if (node.text("unit") or "DAY").upper() != "DAY":
             reason = "it counts other units than days otherwise"
         case exp.Extract() if node.name.lower() not in _PARTS | WEEKDAYS:
@@ -241,8 +223,6 @@ def _of_arguments(node: exp.Expr) -> str | None:
             reason = f"it has other values for {node.text('unit')!r}"
         case exp.ArraySort() if node.args.get("expression") is not None:
             reason = "it does not sort by a function"
-        case exp.Max() | exp.Min() if isinstance(node.this, exp.Struct):
-            reason = "it compares structs otherwise"
     return reason
 
 
@@ -273,7 +253,8 @@ def _of_format(node: exp.Expr) -> str | None:
 
 
 def _of_kind(node: exp.Expr, kind: DataType | None) -> str | None:
-    if isinstance(node, exp.Max | exp.Min) and isinstance(kind, StructType):
+    is_struct = isinstance(kind, StructType) or isinstance(node.this, exp.Struct)
+    if isinstance(node, exp.Max | exp.Min) and is_struct:
         return "it compares structs otherwise"
     is_nested = isinstance(kind, ArrayType | MapType | StructType)
     if isinstance(node, exp.Cast) and is_nested and node.to.this == exp.DType.TEXT:

@@ -293,7 +293,7 @@ def _stored(rows: pa.Table, targets: dict[str, pa.DataType]) -> pa.Table:
     numbers = [
         number
         for number, field in enumerate(rows.schema)
-        if not pa.types.is_null(field.type) and _is_stored(field.type, targets.get(field.name.lower()))
+        if _is_stored(field.type, targets.get(field.name.lower()))
     ]
     if not numbers:
         return rows
@@ -317,11 +317,11 @@ def _stored(rows: pa.Table, targets: dict[str, pa.DataType]) -> pa.Table:
     return rows
 
 
-def _is_stored(found: pa.DataType, kind: pa.DataType | None) -> bool:
+def _is_stored(kind: pa.DataType, target: pa.DataType | None) -> bool:
     """Whether a column of an atomic type is stored as another one; numbers as numbers are cast before."""
-    if kind is None or found == kind or (_is_number(found) and _is_number(kind)):
+    if target is None or kind == target or (_is_number(kind) and _is_number(target)):
         return False
-    return not (pa.types.is_nested(found) or pa.types.is_nested(kind))
+    return not (pa.types.is_nested(kind) or pa.types.is_nested(target))
 
 
 def _is_number(kind: pa.DataType) -> bool:

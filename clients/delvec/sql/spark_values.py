@@ -12,9 +12,9 @@ from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects import DuckDB
-from sqlglot.tokenizer_core import TokenType
 
 from delvec.sql.query_functions import CALLS, PATTERNS, RESULT_TYPES, WEEKDAYS, refusal
+from delvec.sql.tokens import word_start
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
 from delvec_engines.duckdb.dialect_functions import to_re2
@@ -159,14 +159,7 @@ class _Values:
             else []
         )
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        start = next(
-            (
-                token.start
-                for token in SPARK.tokenize(self._text)
-                if token.token_type != TokenType.STRING and token.text.lower() == name
-            ),
-            0,
-        )
+        start = word_start(self._text, name) or 0
         line, column = place(self._text, start)
         error = InvalidStatement(
             f"Line {line}, column {column}: {name}() may have other results in DuckDB than in Spark: {reason}{hint} Pass "

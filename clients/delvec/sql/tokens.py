@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.source_text import located, place
+from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.expressions.table_expressions import check_functions
 from delvec_kernel.schema.column_paths import backticked
 
@@ -25,6 +26,7 @@ __all__ = [
     "is_path",
     "newest_version",
     "parse_error",
+    "word_start",
 ]
 
 NOT_A_PATH: Final = "write a table's name without quotes or in backticks; a string in quotes is a table's path, and must contain /."
@@ -444,3 +446,15 @@ def newest_version(cursor: Cursor) -> TableName:
     if not name.is_newest:
         raise invalid(cursor.text, at, "only the newest version of a table can be changed.")
     return name
+
+
+def word_start(text: str, word: str) -> int | None:
+    """Return where a word, in any case and not in a string, first stands in a statement; None if it does not."""
+    return next(
+        (
+            token.start
+            for token in SPARK.tokenize(text)
+            if token.token_type != TokenType.STRING and token.text.lower() == word.lower()
+        ),
+        None,
+    )

@@ -91,15 +91,15 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
 
 
 def _need_versions(update: TableUpdate, properties: Mapping[str, str]) -> None:
-    asked = {name.lower(): value for name, value in properties.items() if name.lower() in _VERSIONS}
-    for name, value in asked.items():
+    versions = {name.lower(): value for name, value in properties.items() if name.lower() in _VERSIONS}
+    for name, value in versions.items():
         if not (value.strip().isdecimal() and 1 <= int(value) <= _VERSIONS[name]):
             raise BadRequest(
                 f"'{value}' is not a version of the Delta protocol for '{name}'; use 1 to {_VERSIONS[name]}.",
                 property=name,
             )
-    if asked:
-        reader, writer = (int(asked[name]) if name in asked else 1 for name in _VERSIONS)
+    if versions:
+        reader, writer = (int(versions.get(name, 1)) for name in _VERSIONS)
         update.need_versions(reader, max(writer, update.protocol.min_writer_version))
 
 
