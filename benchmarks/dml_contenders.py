@@ -163,7 +163,7 @@ class DelvecOnSpark(_OnSpark):
 
 
 class DelvecAsSparkJobs(DelvecOnSpark):
-    """Delvec on PySpark, without DuckDB."""
+    """Delvec on PySpark, as it runs commands that are too large for the driver: DuckDB in Spark's tasks."""
 
     name = "Delvec on Spark, as jobs"
     only_changes = True
@@ -171,7 +171,6 @@ class DelvecAsSparkJobs(DelvecOnSpark):
     def __init__(self, scratch: Path) -> None:
         super().__init__(scratch)
         self.spark.conf.set("spark.delvec.localExecution.enabled", "false")
-        self.spark.conf.set("spark.delvec.duckdbTasks.enabled", "false")
 
 
 class DelvecOnDuckDB(DelvecOnSpark):
