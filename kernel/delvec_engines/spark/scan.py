@@ -152,6 +152,8 @@ class ScanFrames:
         if len(having):
             branches.append(self._branch(having, schema, _ExcludedRows(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
+        if not any(map(_metadata, schema.fields)):
+            return frame
         return frame.select(*map(_with_metadata, schema.fields))
 
     def located(
@@ -188,7 +190,9 @@ class ScanFrames:
         frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
         if repeats:
             frame = repeated(self.spark, frame, F.expr(RepeatedRows.key(FILE, ROW)), scan, numbers)
-        return frame.select(*(backticked(item.name) for item in schema.fields))
+        if repeats or _partition_names(scan) & set(schema.names):
+            return frame.select(*(backticked(item.name) for item in schema.fields))
+        return frame.drop(FILE, ROW) if located else frame
 
     def _files(
         self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
@@ -240,11 +244,21 @@ class ScanFrames:
         converts = any(each.convert is not None for each in stored)
         # metadataColumn(), because a table may have a column named _metadata.
         metadata = frame.metadataColumn("_metadata") if located or converts else None
-        columns = [_as_logical(each, mode, metadata) for each in stored]
+        columns = [_computed(each, mode, metadata) for each in stored]
+        places: list[Column] = []
         if located and metadata is not None:
-            columns.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
-            columns.append(metadata["row_index"].alias(ROW))
-        return frame.select(*columns)
+            places.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
+            places.append(metadata["row_index"].alias(ROW))
+        if any(column is not None for column in columns):
+            named = (
+                _named(each, mode) if column is None else column
+                for column, each in zip(columns, stored, strict=True)
+            )
+            return frame.select(*named, *places)
+        # All at once: each Column takes ten calls of the JVM, and many a table has hundreds.
+        frame = frame.select("*", *places) if places else frame
+        names = [each.item.name for each in stored]
+        return frame if mode == "none" else frame.toDF(*names, *([FILE, ROW] if places else []))
 
     def _facts(
         self,
@@ -289,12 +303,16 @@ class ScanFrames:
             ]
         if not facts:
             return frame
-        present = frame.columns
-        frame, value_columns = attach(self.spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
+        attached, value_columns = attach(
+            self.spark, frame, numbers, facts, subquery_limit=self._subquery_limit
+        )
+        is_joined = attached is not frame
         if sets is not None:
             columns = dict(zip(sets.columns, value_columns[len(partition) + len(tracked) :], strict=True))
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
-            frame = frame.filter(~live if scan.marked_only else live)
+            attached = attached.filter(~live if scan.marked_only else live)
+        if not (is_joined or partition or tracked):
+            return attached
         partition_columns = [
             (column if item.nullable else never_null(column, _spark_type(item.type))).alias(item.name)
             for column, item in zip(value_columns, partition, strict=False)
@@ -303,7 +321,8 @@ class ScanFrames:
             item.name: _with_fact(item, fact)
             for item, fact in zip(tracked, value_columns[len(partition) :], strict=False)
         }
-        return frame.select(*(ids.get(name, backticked(name)) for name in present), *partition_columns)
+        names = (ids.get(name, backticked(name)) for name in frame.columns)
+        return attached.select(*names, *partition_columns)
 
     def _bit_sets(self, scan: Scan, deleted: "_ExcludedRows") -> BitSets | None:
         """Return the bit sets to broadcast; None if they are too large."""
@@ -455,7 +474,7 @@ def _logical_type(kind: DataType) -> Any:
 
 def _physical(item: StructField, mode: str) -> dict[str, Any]:
     """Return the field as stored in files: with physical names if column mapping is on, and field ids."""
-    name = item.name if mode == "none" else item.physical_name
+    name = _stored_name(item, mode)
     by_id = mode == "id" and item.field_id is not None
     return {
         "name": name,
@@ -506,16 +525,24 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
     return "integer" if kind == _VOID else kind.to_json()
 
 
-def _as_logical(column: FileColumn, mode: str, metadata: Column | None) -> Column | str:
-    """Return the stored column as the table's; a positional cast renames nested fields."""
+def _computed(column: FileColumn, mode: str, metadata: Column | None) -> Column | None:
+    """Return a stored column as the table's; None if it differs at most in its name."""
     item = column.item
     if item.type == _VOID:
         return F.lit(None).alias(item.name)
-    stored = item.name if mode == "none" else item.physical_name
     if column.convert is not None and metadata is not None:
-        value = column.convert(_column(stored), metadata["file_path"])
-        return value.cast(_spark_type(item.type)).alias(item.name)
-    if _physical(item, mode)["type"] != _logical(item)["type"]:
-        return _column(stored).cast(_spark_type(item.type)).alias(item.name)
-    # As a string if possible: each operation on a Column takes several JVM calls.
-    return backticked(stored) if stored == item.name else _column(stored).alias(item.name)
+        value = column.convert(_column(_stored_name(item, mode)), metadata["file_path"])
+    elif _physical(item, mode)["type"] == _logical(item)["type"]:
+        return None
+    else:
+        value = _column(_stored_name(item, mode))
+    # A positional cast renames nested fields.
+    return value.cast(_spark_type(item.type)).alias(item.name)
+
+
+def _named(column: FileColumn, mode: str) -> Column:
+    return _column(_stored_name(column.item, mode)).alias(column.item.name)
+
+
+def _stored_name(item: StructField, mode: str) -> str:
+    return item.name if mode == "none" else item.physical_name
