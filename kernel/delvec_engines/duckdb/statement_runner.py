@@ -65,6 +65,8 @@ _FATAL: Final = ("INTERNAL Error", "FATAL Error")
 _CORRUPT: Final = "Data Corruption Error"
 """How the texts of errors begin that end a database."""
 _ENDED: Final = "invalidated because of a previous fatal error"
+_ENCRYPTED: Final = ("File is encrypted", "' is encrypted")
+"""What errors about encrypted files say; those about a single column do not name the file."""
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
         or _incomplete(text, scan)
         or _not_text(text, scan, None, where)
         or _beyond_type(text, scan, None)
+        or _encrypted(text, scan, None, where)
     )
     if refused is not None:
         return refused
@@ -412,6 +415,7 @@ def _translated(
         or _refused(text, where, facts)
         or _not_text(text, scan, source, where)
         or _beyond_type(text, scan, source)
+        or _encrypted(text, scan, source, where)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
         or (_unnamed_file(error, scan, source, where) if source is not None else None)
     )
@@ -537,6 +541,23 @@ def _beyond_type(text: str, scan: Scan, source: ScanSource | None) -> DelvecErro
     reason = rest.partition("; ")[2].partition("\n")[0]
     path = _named(text, scan, source or _whole_scan(scan))
     return mismatch(DataFile.of(scan, str(path)), FileTypeMismatch(column, reason))
+
+
+def _encrypted(text: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError | None:
+    """Return the error about a file of which DuckDB reads an encrypted part; None for other errors."""
+    if not any(phrase in text for phrase in _ENCRYPTED):
+        return None
+    source = source or _whole_scan(scan)
+    path = _named(text, scan, source) or _unreadable_file(source)
+    if path is None:
+        return None
+    return UnsupportedTable(
+        f"The data file '{path}' of {where} is encrypted, and Delvec does not decrypt files. Write its rows without "
+        "encryption; columns that are not encrypted can be read.",
+        table=scan.name,
+        version=scan.version,
+        file=path,
+    )
 
 
 def _named(text: str, scan: Scan, source: ScanSource) -> str | None:

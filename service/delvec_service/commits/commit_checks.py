@@ -251,7 +251,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
         ) from error
     except pa.ArrowException as error:
         raise CorruptTable(
-            f"File '{file.path}' of table '{table.name}' (version {version}) is not a Parquet file; "
-            "restore it from a backup.",
+            f"The rows of file '{file.path}' of table '{table.name}' (version {version}) cannot be counted: {error}. "
+            "Restore it from a backup.",
             **facts,
         ) from error
