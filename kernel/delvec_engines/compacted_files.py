@@ -126,13 +126,16 @@ class ReadRows:
     def __init__(self) -> None:
         self._rows: dict[int, BitMap64] = {}
         self._waiting: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._num_waiting = 0
         self._count = 0
 
     def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
         """Record a batch: for each row, the file's number and the physical index."""
         self._waiting.append((files, rows))
         self._count += len(rows)
-        if sum(len(each) for each, _ in self._waiting) >= _FOLDED_ROWS:
+        # Counted along: a file may have a row group, and so a batch, for each row.
+        self._num_waiting += len(rows)
+        if self._num_waiting >= _FOLDED_ROWS:
             self._fold()
 
     def finish(self) -> tuple[int, dict[int, BitMap64]]:
@@ -141,11 +144,11 @@ class ReadRows:
         return self._count, self._rows
 
     def _fold(self) -> None:
-        if not sum(len(each) for each, _ in self._waiting):
+        if not self._num_waiting:
             return
         files = np.concatenate([each for each, _ in self._waiting])
         rows = np.concatenate([each for _, each in self._waiting])
-        self._waiting = []
+        self._waiting, self._num_waiting = [], 0
         order = np.lexsort((rows, files))
         files, rows = files[order], rows[order]
         numbers, starts = np.unique(files, return_index=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec_engines.compacted_files import ReadOrder, row_runs
+from delvec_engines.compacted_files import ReadOrder, ReadRows, row_runs
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
 from delvec_kernel.actions.actions import AddFile
@@ -110,3 +110,22 @@ def test_rows_that_are_lost_deleted_or_read_twice_are_refused(deleted, data):
         mapped(deleted, [read] if read else [], [len(read)] if read else [])
     with pytest.raises(CorruptTable):
         mapped(deleted, [sorted(read)] if read else [], [len(read)] if read else [])
+
+
+class CountedArray(np.ndarray):
+    """An array that counts how often its length is asked for."""
+
+    asked = 0
+
+    def __len__(self):
+        CountedArray.asked += 1
+        return super().__len__()
+
+
+def test_a_batch_for_each_row_costs_no_look_at_all_earlier_ones():
+    """A file may have a row group for each row, and DuckDB then returns a batch for each."""
+    rows_read, batches = ReadRows(), 2000
+    for row in range(batches):
+        rows_read.add(np.zeros(1, np.int64).view(CountedArray), np.array([row], np.int64).view(CountedArray))
+    assert rows_read.finish() == (batches, {0: BitMap64(range(batches))})
+    assert CountedArray.asked < 10 * batches
