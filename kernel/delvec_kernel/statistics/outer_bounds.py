@@ -28,8 +28,11 @@ _BYTES: Final = 64
 """The length to which Parquet writers in Rust cut text, at the end of a character of at most 4 bytes."""
 _LAST_CHARACTER: Final = "\U0010ffff"
 _TWO_UNITS: Final = "[\U00010000-\U0010ffff]"
-_HALF_CHARACTER: Final = "[?\ufffd]$"
-"""What encoders write for the first half of a character that was cut in two."""
+_HALF_CHARACTER: Final = "[?\ufffd]{1,2}$"
+"""What encoders write for the first half of a character that was cut in two, and the last character that old Sparks put there."""
+_OLD_LAST_CHARACTER: Final = "\ufffd"
+"""What delta-spark before 3.3 appends to a maximum that it has cut, at a length that can be set. Characters of two units are above
+it, and count as below: what begins with one may have been cut off."""
 
 _DOUBLE_DIGITS: Final = 15
 """A double tells any two decimals of up to 15 digits apart, so it can only be written for one of them."""
@@ -132,7 +135,9 @@ def _beyond_cut(highest: pa.Array) -> pa.Array:
         pc.and_(pc.greater(units, characters), pc.is_in(units, pa.array([_CHARACTERS - 1, _CHARACTERS]))),
         pc.and_(pc.greater(size, _BYTES - 4), pc.less_equal(size, _BYTES)),
     ]
-    cut = pc.or_(pc.or_(near_end[0], near_end[1]), near_end[2])
+    cut = pc.or_(
+        pc.or_(near_end[0], near_end[1]), pc.or_(near_end[2], pc.ends_with(highest, _OLD_LAST_CHARACTER))
+    )
     if not pc.any(cut).as_py():
         return highest
     whole = pc.replace_substring_regex(highest, _HALF_CHARACTER, "")

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from decimal import Context, Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +105,23 @@ def cut_bytes(text, *, upper):
     return text.encode()[:64].decode(errors="ignore")
 
 
+def old_spark(text, *, upper, length=32):
+    """delta-spark before 3.3: units of UTF-16, with U+FFFD above those cut off, to which it compares them one by one."""
+    units = text.encode("utf-16-le")
+    if len(units) <= 2 * length:
+        return text
+    end = length
+    while upper and int.from_bytes(units[2 * end : 2 * end + 2], "little") >= 0xFFFD:
+        end += 1
+    return in_utf8(units[: 2 * end]) + ("\ufffd" if upper else "")
+
+
+def in_utf8(units):
+    """Return Java's text as its encoder writes it: half a character becomes a question mark."""
+    is_half = 0xD800 <= int.from_bytes(units[-2:], "little") < 0xDC00
+    return units[:-2].decode("utf-16-le") + "?" if is_half else units.decode("utf-16-le")
+
+
 WIDE = Context(prec=60)
 
 
@@ -131,7 +149,7 @@ KINDS = {
         [shortest, seventeen],
     ),
     "timestamp": (_MICROS, pa.timestamp("us", "UTC"), [down, to_epoch, micros]),
-    "string": (_TEXT, pa.string(), [whole, cut, cut_units, cut_bytes]),
+    "string": (_TEXT, pa.string(), [whole, cut, cut_units, cut_bytes, old_spark]),
     **{
         f"decimal({precision},{scale})": (
             decimals(precision, scale),
@@ -173,6 +191,16 @@ def check(bounds, place, values):
     assert high is None or high >= greatest
     if bounds.exact is not None and bounds.exact[place].as_py():
         assert (low, high) == (least, greatest)
+
+
+@pytest.mark.parametrize("length", [5, 32])
+@pytest.mark.parametrize("end", ["😀", "b😀", "\ufffd😀", "😀😀", "\uffff😀"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_character_of_two_units_is_above_the_one_that_old_sparks_append(length, end, kept):
+    text = "a" * (length - kept) + end + "x"
+    stats = stats_of([text], partial(old_spark, length=length))
+    bounds = parsed_bounds(pa.array([stats]), pa.array([1]), {("c",): data_type_from_json("string")})
+    check(bounds[("c",)], 0, [text])
 
 
 # --- properties ---------------------------------------------------------------------------------------------
