@@ -5,6 +5,7 @@ Tested in `tests/integration/service/api/test_events.py`.
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from delvec_contract.events import EventsResponse, EventType
 from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
+from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import resource_router
@@ -75,43 +77,46 @@ class _Follower:
 
     Attributes:
         page: the newest page.
+        end: when it ends, as ``time.monotonic``; others may end it sooner.
     """
 
     def __init__(self, fetch: _Fetch, request: Request, page: dict[str, Any], end: float) -> None:
-        self._fetch, self._request, self.page, self._end = fetch, request, page, end
+        self._fetch, self._request, self.page, self.end = fetch, request, page, end
+        self._principal = request.scope[ACCESS].name
         app = request.app
         self._readiness = app.state.readiness
         if not hasattr(app.state, "event_tail"):
             app.state.event_tail = _Tail(app.state.service.events.store)
         self._tail: _Tail = app.state.event_tail
-        self._tail.check()
+        self._tail.check(self._principal)
 
     async def response(self) -> Response:
         """Return an answer with events, or at the end one without."""
-        with self._tail.followed():
+        with self._tail.followed(self._principal, self):
             while True:
-                grown = await self._grown(self._end)
+                grown = await self._grown()
                 response, self.page = await _fetched(self._fetch, self._request, self.page["cursor"])
                 if not grown or self.page["events"]:
                     return response
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield events as server-sent events, and comments while there are none."""
-        with self._tail.followed():
+        with self._tail.followed(self._principal, self):
             while True:
                 yield b"".join(map(_sent, self.page["events"])) or b":\n\n"
-                if self._is_over(self._end):
+                if self._is_over(self.end):
                     return
                 if not self.page["events"]:
-                    await self._grown(min(self._end, time.monotonic() + _BEAT_SECONDS))
+                    await self._grown(_BEAT_SECONDS)
                 try:
                     _, self.page = await _fetched(self._fetch, self._request, self.page["cursor"])
                 except DelvecError:
                     return  # the client comes back, and gets the error
 
-    async def _grown(self, end: float) -> bool:
-        """Wait until the outbox has grown; False if it has not by then."""
-        while not self._is_over(end):
+    async def _grown(self, most: float = math.inf) -> bool:
+        """Wait until the outbox has grown; False if it has not after so many seconds, or at the end."""
+        beat = time.monotonic() + most
+        while not self._is_over(min(beat, self.end)):
             if await self._tail.cursor() != self.page["cursor"]:
                 return True
             await asyncio.sleep(_POLL_SECONDS)
@@ -128,27 +133,46 @@ class _Tail:
         self._store = store
         self._cursor: str | None = None
         self._due = 0.0
-        self._followers = 0
+        self._followers: dict[str, list[_Follower]] = {}
+        """By principal, in the order in which they came."""
 
-    def check(self) -> None:
-        """Reject a request if too many others wait.
+    def check(self, principal: str) -> None:
+        """Reject a request if too many others wait, unless another principal's request can make room.
 
         Raises:
-            ServiceUnavailable: they do.
+            ServiceUnavailable: it cannot.
         """
-        if self._followers >= _MAX_WAITING:
+        waiting = sum(map(len, self._followers.values()))
+        if waiting >= _MAX_WAITING and not self._make_room(principal):
             raise ServiceUnavailable(
-                f"The service is busy: {self._followers} requests are waiting for events; try again."
+                f"The service is busy: {waiting} requests are waiting for events; try again."
             )
 
+    def _make_room(self, principal: str) -> bool:
+        """End the first request of the principal with the most, if it has more than this principal would have."""
+        greediest = max(self._followers, key=lambda name: len(self._followers[name]))
+        own = self._followers[greediest]
+        if len(own) <= len(self._followers.get(principal, ())) + 1:
+            return False
+        self._remove(greediest, own[0])
+        return True
+
+    def _remove(self, principal: str, follower: _Follower) -> None:
+        own = self._followers.get(principal, [])
+        if follower in own:
+            follower.end = 0.0
+            own.remove(follower)
+            if not own:
+                del self._followers[principal]
+
     @contextmanager
-    def followed(self) -> Iterator[None]:
+    def followed(self, principal: str, follower: _Follower) -> Iterator[None]:
         """Count a request that waits."""
-        self._followers += 1
+        self._followers.setdefault(principal, []).append(follower)
         try:
             yield
         finally:
-            self._followers -= 1
+            self._remove(principal, follower)
 
     async def cursor(self) -> str | None:
         """Return the cursor of the end, as of a moment ago."""

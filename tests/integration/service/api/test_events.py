@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -123,6 +124,27 @@ def test_a_waiting_request_ignores_what_its_principal_may_not_read(guarded):
     alter(guarded, "hr.people", "1")
     seen = page(guarded, guarded.tokens["sales"], cursor=cursor, wait=1.5)
     assert seen["events"] == []
+
+
+def test_a_principal_that_takes_all_places_to_wait_makes_room_for_others(guarded, monkeypatch):
+    monkeypatch.setattr(events_routes, "_MAX_WAITING", 3)
+    cursor = page(guarded)["cursor"]
+
+    def status(name, seconds):
+        return guarded.get(
+            "/v1/events", params={"cursor": cursor, "wait": seconds}, headers=guarded.tokens[name]
+        ).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        waits = [pool.submit(status, "sales", 20) for _ in range(3)]
+        while not hasattr(guarded.app.state, "event_tail") or status("sales", 0.1) == 200:
+            pass
+        assert status("sales", 1) == 503
+        assert status("hr", 0.5) == 200
+        done, _ = wait(waits, timeout=10, return_when=FIRST_COMPLETED)
+        assert [each.result() for each in done] == [200]
+        assert status("sales", 0.1) == 200
+        alter(guarded, "sales.orders", "1")
 
 
 def streamed(lines):
