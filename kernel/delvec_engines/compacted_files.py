@@ -236,12 +236,9 @@ def _check_complete(
             if each.first <= end or between or inside != each.count:
                 raise _lost(scan, f"rows near row {each.first} of '{path}' were not read once each")
             end, read = each.last, read + each.count
-        if counts[number] is not None and read != counts[number] - (
-            len(deletion_vector) if deletion_vector else 0
-        ):
-            raise _lost(
-                scan, f"{read} rows of '{path}' were read, but its statistics say {counts[number]} rows"
-            )
+        live = None if counts[number] is None else counts[number] - len(deletion_vector or ())
+        if live is not None and read != live:
+            raise _lost(scan, f"{read} rows of '{path}' were read, but it has {live} by its statistics")
 
 
 def _deleted_below(deletion_vector: BitMap64 | None, row: int) -> int:

@@ -23,6 +23,7 @@ from delvec_engines.duckdb.file_names import PROTOCOL, as_pattern, file_list, fi
 from delvec_engines.duckdb.scan import LOOKUP, ScanSource
 from delvec_engines.duckdb.variants import INCOMPLETE
 from delvec_engines.file_schemas import mismatch
+from delvec_engines.footers import rows_in
 from delvec_engines.interrupts import interruptible, stoppable
 from delvec_engines.scan import Scan, missing_data_file
 from delvec_errors import (
@@ -378,6 +379,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
         or _not_text(text, scan, None, where)
         or _beyond_type(text, scan, None)
         or _encrypted(text, scan, None, where)
+        or _miscounted(text, scan, None, where)
     )
     if refused is not None:
         return refused
@@ -413,6 +415,7 @@ def _translated(
         _of_storage(text, scan)
         or _incomplete(text, scan)
         or _refused(text, where, facts)
+        or _miscounted(text, scan, source, where)
         or _not_text(text, scan, source, where)
         or _beyond_type(text, scan, source)
         or _encrypted(text, scan, source, where)
@@ -509,13 +512,34 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
             **facts,
             column=column,
         )
-    if text.startswith("Out of Range Error: bit index"):
-        return CorruptTable(
-            f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so its "
-            "deleted rows are uncertain; restore the file from a backup.",
-            **facts,
-        )
     return None
+
+
+def _miscounted(text: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError | None:
+    """Return the error about a file with a deletion vector and more rows than it should have; None for other errors."""
+    if not text.startswith("Out of Range Error: bit index"):
+        return None
+    files = (source or _whole_scan(scan)).files
+    path = next(
+        (path for path in files["path"].to_pylist()[:_MAX_LOOKED_UP] if _has_more_rows(scan, path)), None
+    )
+    what = "A file with a deletion vector" if path is None else f"The data file '{path}'"
+    return CorruptTable(
+        f"{what} of {where} has more rows than its statistics say, so its deleted rows are uncertain. If the statistics "
+        "are wrong, as `delvec check` tells, `delvec repair` corrects them; otherwise restore the file from a backup.",
+        table=scan.name,
+        version=scan.version,
+        file=path,
+    )
+
+
+def _has_more_rows(scan: Scan, path: str) -> bool:
+    one = scan.only([path])
+    stated = one.files["num_records"][0].as_py()
+    try:
+        return stated is not None and path in one.deletion_vectors and rows_in(one, path) > stated
+    except (DelvecError, OSError, pa.ArrowException):
+        return False
 
 
 def _not_text(text: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError | None:

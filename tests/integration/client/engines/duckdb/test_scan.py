@@ -145,8 +145,9 @@ def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local
     table = Table(local, PEOPLE)
     table.add("a.parquet", people(0, 2500), deleted=[10])
     table.rows[0]["num_records"] = 2000
-    with pytest.raises(CorruptTable, match="more rows than its statistics say"):
+    with pytest.raises(CorruptTable, match=r"'a\.parquet'.*more rows than its statistics say") as caught:
         engine.read(table.scan(), None, None)
+    assert caught.value.details["file"] == "a.parquet"
     table.rows[0]["num_records"] = 2**31  # so many that the footer is read
     assert len(ids(engine.read(table.scan(), None, None))) == 2499
     monkeypatch.setattr("delvec_engines.duckdb.scan._MAX_ROWS", 2000)
