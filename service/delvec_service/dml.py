@@ -358,12 +358,12 @@ class _RequestIdentity:
     Attributes:
         transaction_id: the id.
         request_hash: tells the request from others in the log.
-        since: the last version that is known not to be its commit.
+        since: the last version that is known not to be its commit; None: none is.
     """
 
     transaction_id: str
     request_hash: str
-    since: int
+    since: int | None
 
 
 class _CommandService(InProcessService):
@@ -398,12 +398,8 @@ class _CommandService(InProcessService):
         # The key alone may be used again, for another request or by somebody else, once it was released.
         principal, table_id = log_context().get("principal"), self._of_command.record.id
         hashed = request_hash(key, principal, self._operation, table_id, request.model_dump(mode="json"))
-        newest = self._newest_version()
-        since = request.read_version
-        if since is None:
-            since = self.service.answers.first_version(request_hash("since", hashed), newest)
-        self._identity = _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, since)
-        self._check_earlier(self._identity, newest)
+        self._identity = _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, request.read_version)
+        self._check_earlier(self._identity, self._newest_version())
 
     def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan, and reject plans that are too large to read, or outside the roots."""
@@ -453,7 +449,7 @@ class _CommandService(InProcessService):
         )
         if earlier is not None:
             raise _AlreadyCommitted(commit_answers.committed_response(earlier[0]))
-        identity.since = max(identity.since, newest)
+        identity.since = max(identity.since or 0, newest)
 
     def _newest_version(self) -> int:
         return self.service.loader.load(self._of_command.objects, self._of_command.name).version

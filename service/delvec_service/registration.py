@@ -87,7 +87,7 @@ def _manage(service: Service, record: TableRecord) -> None:
     if is_catalog_managed(service.loader.load(table.objects, table.name, checkpoints=False).protocol):
         return
     change = AlterRequest(changes=[AddFeature(feature=MANAGED)])
-    result = alter(table, service.loader, service.commits, service.log_maintenance, change, str(uuid.uuid4()))
+    result = alter(table, service.loader, service.commits, service.log_maintenance, change)
     if isinstance(result, Conflict):
         raise result.error(table.name)
 

@@ -217,6 +217,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         ledger,
         overwrite_watch,
         post_commit,
+        answers,
         attempts=settings.commit_attempts,
         deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         max_file_age_seconds=settings.max_file_age_seconds,

@@ -5,6 +5,7 @@ states which version it has verified. Files that others add afterwards are treat
 DELETE with that condition.
 """
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -57,7 +58,7 @@ def alter(
     commits: Commits,
     log_maintenance: LogMaintenance,
     request: AlterRequest,
-    transaction_id: str,
+    key: str | None = None,
 ) -> AlterResult:
     """Change a table once, no matter how often the request is sent.
 
@@ -67,7 +68,7 @@ def alter(
         commits: commits.
         log_maintenance: writes checkpoints, if a change needs them.
         request: what to change.
-        transaction_id: of the commit.
+        key: the request's idempotency key, which becomes the transaction id of the commit.
 
     Returns:
         A conflict only if the client has to verify new rows, or if others changed the table during every one of many
@@ -79,16 +80,17 @@ def alter(
         BadRequest: or a subclass: a value, type, name or expression is invalid.
         UnsupportedTable: or a subclass: Delvec cannot write the table.
         VersionFromFuture: the verified version does not exist yet.
-        IdempotencyKeyReused: another request was committed under that transaction id.
+        IdempotencyKeyReused: another request was committed under that key.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
         StorageError: the database lost what the snapshot needs in every attempt; nothing was committed.
     """
     hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
+    transaction_id = key or str(uuid.uuid4())
     preparation = TablePreparation(table, loader, commits, log_maintenance)
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
-        earlier = commits.log.earlier(table, transaction_id, hashed, request.read_version, snapshot.version)
+        earlier = commits.log.earlier(table, key, hashed, request.read_version, snapshot.version)
         if earlier is not None:
             answer, winner = earlier
             return Altered(answer, (winner.info and winner.info.operation) or "")

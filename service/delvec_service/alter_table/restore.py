@@ -4,6 +4,7 @@ It is computed from the newest version, and again if another commit changed rows
 RESTORE undoes everything committed before it, no matter when the RESTORE was requested.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def restore(
     locks: DeletionLocks,
     clones: CloneStore,
     request: RestoreRequest,
-    transaction_id: str,
+    key: str | None,
 ) -> RestoreResult:
     """Restore a table to a version once, no matter how often the request is sent.
 
@@ -83,7 +84,7 @@ def restore(
         locks: keep VACUUMs from deleting what comes back.
         clones: knows the tables whose files the table may need, if it is a shallow clone.
         request: which version.
-        transaction_id: of the commit.
+        key: the request's idempotency key, which becomes the transaction id of the commit.
 
     Returns:
         A conflict only if others changed the table during every one of many attempts.
@@ -95,18 +96,20 @@ def restore(
         CorruptLog: the metadata of either version cannot be read.
         AppendOnlyTable: rows would be removed from an append-only table.
         UnsupportedTable: or a subclass: Delvec cannot write the table.
-        IdempotencyKeyReused: another request was committed under that transaction id.
+        IdempotencyKeyReused: another request was committed under that key.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
         ServiceUnavailable: the database does not answer, so a VACUUM in another process cannot be held back.
         StorageError: the database lost what the snapshots need in every attempt; nothing was committed.
     """
     hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
+    key = None if request.dry_run else key
+    transaction_id = key or str(uuid.uuid4())
     result: CommitResult | None = None
     # Over all attempts, so that no VACUUM starts between two of them.
     with _restoring(table.location, locks, clones) as leases:
         for _ in range(_ATTEMPTS):
             latest = loader.load(table.objects, table.name)
-            earlier = commits.log.earlier(table, transaction_id, hashed, request.read_version, latest.version)
+            earlier = commits.log.earlier(table, key, hashed, request.read_version, latest.version)
             if earlier is not None:
                 return Restored(earlier[0], _restored_version(table, loader, request))
             target = loader.load(

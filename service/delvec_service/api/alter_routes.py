@@ -1,7 +1,5 @@
 """``…/alter``: change a table's schema, properties or protocol in one commit."""
 
-import uuid
-
 from delvec_contract.alterations import AlterRequest, AlterResponse
 from delvec_errors import (
     AtomicCreateUnsupported,
@@ -68,8 +66,8 @@ def alter_table(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
     bind_log_context(change=", ".join(each.change for each in body.changes))
-    transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
-    result = alter(table, service.loader, service.commits, service.log_maintenance, body, transaction_id)
+    key = body.transaction_id or idempotency_key
+    result = alter(table, service.loader, service.commits, service.log_maintenance, body, key)
     if isinstance(result, Altered):
         commit = result.committed
         return AlterResponse(

@@ -48,7 +48,6 @@ def restore_table(
     table: Table, body: RestoreRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> RestoreResponse:
     """Restore the table to an earlier version, in one commit. The history stays."""
-    transaction_id = idempotency_key or str(uuid.uuid4())
     target = f"to {body.timestamp if body.version is None else f'version {body.version}'}"
     bind_log_context(change=f"dry run {target}" if body.dry_run else target)
     result = restore(
@@ -58,7 +57,7 @@ def restore_table(
         service.deletion_locks,
         service.clone_store,
         body,
-        transaction_id,
+        idempotency_key,
     )
     if isinstance(result, Restored):
         commit = result.committed
@@ -78,7 +77,7 @@ def restore_table(
             version=None,
             read_version=result.read_version,
             restored_version=result.restored_version,
-            transaction_id=transaction_id,
+            transaction_id=idempotency_key or str(uuid.uuid4()),
             operation_metrics={} if restore_plan is None else dict(restore_plan.metrics),
         )
     raise result.error(table.name)

@@ -7,7 +7,6 @@ Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
 import json
-import uuid
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -461,9 +460,7 @@ def _apply_alone(
             table=opened.name,
         )
     change = AlterRequest(changes=[SetComment(comment=actions[_COMMENT].comment)])
-    result = alter(
-        opened, service.loader, service.commits, service.log_maintenance, change, str(uuid.uuid4())
-    )
+    result = alter(opened, service.loader, service.commits, service.log_maintenance, change)
     if isinstance(result, Conflict):
         raise result.error(opened.name)
 

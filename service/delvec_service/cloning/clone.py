@@ -172,10 +172,10 @@ def _replace(
 ) -> CloneResult:
     latest = loader.load(target.objects, target.name)
     hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
-    since = latest.version if request.read_version is None else request.read_version
-    earlier = commits.log.earlier(target, transaction_id, hashed, since, latest.version)
+    earlier = commits.log.earlier(target, transaction_id, hashed, request.read_version, latest.version)
     if earlier is not None:
         return _replaced(target, *earlier)
+    since = latest.version
     source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
     check_writable(latest.protocol, latest.metadata, target.name)
     _checked(table, source, latest, request)

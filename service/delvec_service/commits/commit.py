@@ -16,6 +16,7 @@ from delvec_service.commits.commit_queue import GroupCommit
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
 from delvec_service.commits.commit_validator import CommitValidator
 from delvec_service.commits.dv_cache import DeletionVectorCache
+from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit
@@ -37,6 +38,7 @@ class Commits:
         ledger: records files before they are written.
         overwrite_watch: knows which commits other writers replaced.
         post_commit: does what follows a commit.
+        answers: note when requests were first sent.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: the approximate size of the files that deletion vectors of one commit share.
         max_file_age_seconds: the maximum age of new files.
@@ -55,6 +57,7 @@ class Commits:
         ledger: Ledger,
         overwrite_watch: OverwriteWatch,
         post_commit: PostCommit,
+        answers: Answers,
         *,
         attempts: int,
         deletion_vector_target_bytes: int,
@@ -67,7 +70,7 @@ class Commits:
         self._loader = loader
         self.vectors = DeletionVectorCache()
         self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
-        self.log = CommitLog(loader)
+        self.log = CommitLog(loader, answers)
         self.validator = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
         self.loop = CommitLoop(
             loader,

@@ -2,9 +2,12 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from delvec_errors import (
@@ -20,8 +23,9 @@ from delvec_kernel.transaction.conflict_checker import WinningCommit
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_of
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_result import Committed, Rebased
-from delvec_service.commits.idempotency import key_reused
+from delvec_service.commits.idempotency import Answers, key_reused
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
@@ -36,6 +40,10 @@ _OVERHEAD: Final = 10
 """Of an entry, in actions: at most 4,000 entries are cached."""
 _LARGE: Final = 2000
 _MAX_DIGITS: Final = 18
+_AT_ONCE: Final = 64
+_MAX_SEARCHED_VERSIONS: Final = 10_000
+_CLOCKS: Final = timedelta(minutes=5)
+"""How far the clocks of storage and service may differ, and how long a request goes on when the database is lost."""
 
 
 class AmbiguousPutError(Exception):
@@ -112,10 +120,12 @@ class CommitLog:
 
     Args:
         loader: has already read most of the entries.
+        answers: note what was the newest version when a request was first sent.
     """
 
-    def __init__(self, loader: SnapshotLoader) -> None:
+    def __init__(self, loader: SnapshotLoader, answers: Answers) -> None:
         self._loader = loader
+        self._answers = answers
         self._may_follow: Callable[[OpenTable, int], bool] = lambda *_: True
         self._entries: LruCache[tuple[str, int], Entry] = LruCache(_MAX_ACTIONS)
 
@@ -137,27 +147,49 @@ class CommitLog:
             self._entry(table, version, commit) for version, commit in zip(versions, commits, strict=True)
         ]
 
+    def newest_first(self, table: OpenTable, first: int, last: int) -> Iterator[Entry]:
+        """Yield the versions from ``last`` down to ``first``, as far back as the log goes.
+
+        Raises:
+            CorruptLog: one cannot be read.
+            StorageError: storage did not answer.
+        """
+        with suppress(MissingLogFile):
+            for high in range(last, first - 1, -_AT_ONCE):
+                low = max(first, high - _AT_ONCE + 1)
+                try:
+                    yield from reversed(self.entries(table, low, high))
+                except MissingLogFile:
+                    for version in range(high, low - 1, -1):
+                        yield from self.entries(table, version, version)
+                    return
+
     def earlier(
-        self, table: OpenTable, key: str, request_hash: str, since: int | None, newest: int
+        self, table: OpenTable, key: str | None, request_hash: str, since: int | None, newest: int
     ) -> tuple[Committed, WinningCommit] | None:
         """Return the commit of an earlier copy of a request that is computed from the newest version.
 
         Args:
             table: the table.
-            key: its transaction id.
+            key: its transaction id; None: it has none that another copy could have.
             request_hash: its hash.
-            since: a version that was the newest before the request was first sent; None: it is unknown, and nothing is
-                searched.
+            since: a version that was the newest before the request was first sent; None: the one that its first copy
+                noted in the database.
             newest: the version to search to.
 
         Raises:
             CommitOutcomeUnknown: the log no longer has all the versions since.
             IdempotencyKeyReused: another request was committed under the key.
+            ServiceUnavailable: the database does not store the note; nothing was done.
             CorruptLog: a version cannot be read.
             StorageError: storage did not answer.
         """
-        if since is None:
+        if key is None:
             return None
+        forgotten = range(0)
+        if since is None:
+            since = self._answers.first_version(key, request_hash, newest)
+            forgotten = self._forgotten(table, since)
         try:
             entries = self.entries(table, since + 1, newest)
         except MissingLogFile as error:
@@ -168,7 +200,7 @@ class CommitLog:
                 version=since,
                 transaction_id=key,
             ) from error
-        for entry in entries:
+        for entry in chain(entries, self.newest_first(table, forgotten.start, forgotten.stop - 1)):
             said = entry.transaction(key)
             if said is not None:
                 if said.request_hash not in (None, request_hash):
@@ -180,6 +212,25 @@ class CommitLog:
                 )
                 return committed, entry.winner
         return None
+
+    def _forgotten(self, table: OpenTable, until: int) -> range:
+        """Return the versions up to one that may be commits of requests whose notes were lost with the database.
+
+        A database that was lost does not know the table until it is registered again: one that has known it for as long
+        as notes are kept has lost none. The times are those of the files, as everything in them may be wrong.
+        """
+        registered = table.record.created_at.astimezone(UTC)
+        oldest = datetime.now(UTC) - self._answers.kept
+        if registered < oldest:
+            return range(0)
+        times = range(_milliseconds(oldest - _CLOCKS), _milliseconds(registered + _CLOCKS) + 1)
+        commits = LogReader(table.objects, table.name).list_all().commits
+        versions = [
+            number for number, file in commits.items() if number <= until and file.last_modified_ms in times
+        ]
+        if not versions:
+            return range(0)
+        return range(max(min(versions), max(versions) + 1 - _MAX_SEARCHED_VERSIONS), max(versions) + 1)
 
     def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
         key = table.location, version
@@ -246,3 +297,7 @@ class CommitLog:
         if ours and is_local:
             raise AmbiguousPutError(version, failure)  # it exists, but may not survive a power failure
         return ours
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 import uuid
+from datetime import timedelta
 from typing import Any, Final
 
 from delvec_contract.codec import canonical_json
@@ -136,12 +137,18 @@ class Answers:
         except ServiceUnavailable as error:
             logger.warning("answer not stored", key=key, reason=error.message)
 
-    def first_version(self, name: str, version: int) -> int:
-        """Return the version that was first stored under a name, which is this one if none was.
+    @property
+    def kept(self) -> timedelta:
+        """How long answers are kept, and notes of :meth:`first_version`."""
+        return self._store.kept
+
+    def first_version(self, key: str, hashed: str, version: int) -> int:
+        """Return the version that was first noted for a request with a key, which is this one if none was.
 
         Raises:
             ServiceUnavailable: the database does not store it; nothing was done.
         """
+        name = request_hash("since", key, hashed)
         # A note is not an answer: 102 is the status of a request that is being processed.
         self._store.keep(name, name, _PROCESSING, str(version).encode())
         stored_answer = self._store.find(name)

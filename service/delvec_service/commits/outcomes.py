@@ -19,7 +19,6 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Outcome", "Outcomes"]
 
-_AT_ONCE: Final = 64
 _MAX_SEARCHED_VERSIONS: Final = 10_000
 
 
@@ -94,12 +93,4 @@ class Outcomes:
         with suppress(MissingLogFile):
             if known is not None and known.version is not None and known.version <= newest:
                 yield from self._log.entries(table, known.version, known.version)
-        with suppress(MissingLogFile):  # older versions have been cleaned up, too
-            for last in range(newest, first - 1, -_AT_ONCE):
-                low = max(first, last - _AT_ONCE + 1)
-                try:
-                    yield from reversed(self._log.entries(table, low, last))
-                except MissingLogFile:
-                    for version in range(last, low - 1, -1):
-                        yield from self._log.entries(table, version, version)
-                    return
+        yield from self._log.newest_first(table, first, newest)

@@ -68,11 +68,14 @@ class AnswerStore:
         database: where answers are stored.
         seconds: how long to keep an answer.
         claim_seconds: how long a claim without an answer is valid.
+
+    Attributes:
+        kept: how long an answer is kept.
     """
 
     def __init__(self, database: Database, *, seconds: float, claim_seconds: float) -> None:
         self._database = database
-        self._kept = timedelta(seconds=seconds)
+        self.kept = timedelta(seconds=seconds)
         self._term = timedelta(seconds=claim_seconds)
 
     def find(self, key: str) -> StoredAnswer | None:
@@ -86,7 +89,7 @@ class AnswerStore:
                 return None
         with self._database.read() as session:
             row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
-        if row is None or row.created_at < _now() - self._kept:
+        if row is None or row.created_at < _now() - self.kept:
             return None
         return _answer(row)
 
@@ -111,7 +114,7 @@ class AnswerStore:
             "created_at": now,
         }
         free = or_(
-            AnswerRow.created_at < now - self._kept,
+            AnswerRow.created_at < now - self.kept,
             and_(AnswerRow.status.is_(None), AnswerRow.claimed_at < now - self._term),
         )
         with self._database.write() as session:
@@ -155,7 +158,7 @@ class AnswerStore:
                     set_=answered,
                     where=or_(
                         and_(AnswerRow.status.is_(None), AnswerRow.request_hash == request_hash),
-                        AnswerRow.created_at < now - self._kept,
+                        AnswerRow.created_at < now - self.kept,
                     ),
                 )
             )
@@ -176,7 +179,7 @@ class AnswerStore:
             ServiceUnavailable: the database does not answer.
         """
         with self._database.write() as session:
-            session.execute(delete(AnswerRow).where(AnswerRow.created_at < _now() - self._kept))
+            session.execute(delete(AnswerRow).where(AnswerRow.created_at < _now() - self.kept))
 
 
 def _answer(row: Any) -> StoredAnswer | None:

@@ -306,34 +306,6 @@ def test_copy_that_reads_what_the_other_committed_takes_no_effect(client, people
     assert people.version() == 3
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("update", {"set": {"age": "age + 1"}, "predicate": "id = 3"}),
-        ("delete", {"predicate": "name = 'n'"}),
-        ("optimize", {}),
-    ],
-)
-@pytest.mark.every_case("each is the only one of its command")
-def test_command_that_is_repeated_after_the_database_was_lost_runs_once(
-    running, people, tmp_path, path, body
-):
-    answers = []
-    for number in range(2):
-        with running(database_url=f"sqlite:///{tmp_path / f'{number}.db'}") as client:
-            client.post("/v1/tables", json={"location": people.location, "name": "t"}).raise_for_status()
-            answers.append(
-                client.post(f"/v1/tables/t/{path}", json=body | {"read-version": 2}, headers=named("k"))
-            )
-        if number == 0:
-            people.append(ROWS.slice(0, 1))
-            people.append(ROWS.slice(1, 1))
-
-    assert [answer.json()["version"] for answer in answers] == [3, 3]
-    assert answers[1].json()["transaction-id"] == answers[0].json()["transaction-id"]
-    assert people.version() == 5
-
-
 def test_command_whose_beginning_the_database_does_not_store_does_nothing(client, people, monkeypatch):
     monkeypatch.setattr(AnswerStore, "keep", lambda *_: None)
     body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}

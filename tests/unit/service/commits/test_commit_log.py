@@ -28,7 +28,7 @@ class Table:
 
 def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
     monkeypatch.setattr(commit_log, "_MAX_ACTIONS", 2000)
-    log = CommitLog(Loader(50))
+    log = CommitLog(Loader(50), None)
 
     for version in range(200):
         log.entries(Table(), version, version)
@@ -40,6 +40,8 @@ def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
 
 
 def test_a_metric_that_is_no_count_is_left_out():
-    (entry,) = CommitLog(Loader(1, operation_metrics={"many": "9" * 5000, "few": "3"})).entries(Table(), 4, 4)
+    (entry,) = CommitLog(Loader(1, operation_metrics={"many": "9" * 5000, "few": "3"}), None).entries(
+        Table(), 4, 4
+    )
 
     assert entry.transaction("k").metrics == {"few": 3}
