@@ -171,6 +171,8 @@ class ChangeStatements:
             for item in self._target.schema.fields
             if item.name in self._used and item.name not in self._scan.schema
         ]
+        if source.live is None and len(listed) == len(self.columns):
+            return scanned  # a SELECT around it would bind every column once more
         listed += [FILE_INDEX, FILE_HASH, ROW_INDEX]
         listed += [] if source.live is None else [LIVE]
         where = "" if source.live is None else f" WHERE {source.live}"

@@ -5,6 +5,7 @@ text with escapes, rounds nanoseconds, and takes timestamps without a zone for t
 fail. Columns are found by their names in the file, and get internal names.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,7 +67,7 @@ class FileColumn:
     """How a column is read from some files.
 
     Attributes:
-        read: entries of read_parquet's ``schema``.
+        read: entries of read_parquet's ``schema``, in JSON.
         value: SQL of the table's value.
         compared: the same for conditions.
     """
@@ -163,7 +164,8 @@ def mapping(name: str, inner: str, data_type: DataType) -> str:
 
 
 def _entry(name: str, inner: str, kind: str) -> str:
-    return f"{string_literal(name)}: {{name: '{inner}', type: {string_literal(kind)}, default_value: NULL}}"
+    entry = {"name": inner, "type": kind, "default_value": None}
+    return f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(entry, ensure_ascii=False)}"
 
 
 def sql_type(kind: DataType, *, mapped: bool, variant: str = BINARIES) -> str:
