@@ -181,13 +181,22 @@ def checked_schema(
         mode: ``delta.columnMapping.mode``.
 
     Raises:
-        CorruptTable: the file has values of a column that are not the table's.
+        CorruptTable: the file has values of a column that are not the table's, or a schema that Arrow does not check.
     """
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     data = sink.getvalue().to_pybytes()
     start = len(data) - TRAILER_BYTES - int.from_bytes(data[-TRAILER_BYTES:-4], "little")
-    schema, _ = schema_of_footer(data[start:])
+    try:
+        schema, _ = schema_of_footer(data[start:])
+    except (ValueError, IndexError, RecursionError) as error:  # Arrow takes names that are not UTF-8
+        raise CorruptTable(
+            f"The footer of the data file '{file.path}' of table '{file.table}' (version {file.version}) is damaged: "
+            f"{error}; restore the file from a backup.",
+            table=file.table,
+            version=file.version,
+            file=file.path,
+        ) from error
     check_schema(file, schema, columns, naming(mode))
     return schema
 

@@ -48,6 +48,17 @@ def test_a_file_that_contradicts_the_table_is_named(scan, tmp_path):
     assert caught.value.details == {"table": "people", "version": 7, "file": "c", "column": "x"}
 
 
+def test_a_file_with_a_name_that_is_not_text_is_named(scan, tmp_path):
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "c", store_schema=False)
+    data = (tmp_path / "c").read_bytes()
+    assert data.count(b"schema") == 1
+    (tmp_path / "c").write_bytes(data.replace(b"schema", b"\xffchema"))  # the name of the root
+
+    with pytest.raises(CorruptTable, match=r"'c' of table 'people' \(version 7\) is damaged") as caught:
+        checked_schema(DataFile.of(scan, "c"), pq.read_metadata(tmp_path / "c"), SCHEMA.fields, "none")
+    assert caught.value.details == {"table": "people", "version": 7, "file": "c"}
+
+
 def test_a_missing_file_is_named(scan, tmp_path):
     (tmp_path / "b").unlink()
     with pytest.raises(MissingDataFile) as caught:
