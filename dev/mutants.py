@@ -179,6 +179,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_written_vectors.py",
                 "tests/integration/service/commits/test_growing_commits.py",
                 "tests/integration/service/test_dml.py",
+                "tests/integration/service/test_lost_database.py",
             ),
         ],
     ),

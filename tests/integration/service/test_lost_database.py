@@ -141,6 +141,21 @@ def test_only_versions_are_searched_whose_notes_a_database_may_have_lost(running
     assert [each for each in searched if each] == [range(2, 3)]
 
 
+def test_no_more_versions_are_searched_than_the_newest_ten_thousand(
+    running, people, empty, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(commit_log, "_MAX_SEARCHED_VERSIONS", 2)
+    with running(database_url=f"sqlite:///{tmp_path / 'first.db'}") as client:
+        assert sent(client, people, empty, "update") == 4
+    people.append(ROWS.slice(0, 1))
+
+    with running(database_url=f"sqlite:///{tmp_path / 'second.db'}") as client:
+        assert sent(client, people, empty, "update") == 4
+    people.append(ROWS.slice(0, 1))
+    with running(database_url=f"sqlite:///{tmp_path / 'third.db'}") as client:
+        assert sent(client, people, empty, "update") == 7
+
+
 def test_a_vacuum_that_is_repeated_deletes_nothing_that_is_needed(running, people, empty, tmp_path):
     people.delete("id = 3")
     before = rows(people)

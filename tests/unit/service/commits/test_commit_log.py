@@ -1,5 +1,8 @@
 """The commit log: its cache, and foreign commits."""
 
+import pytest
+
+from delvec_errors import MissingLogFile
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, CommitInfo
 from delvec_kernel.snapshot.replay import Commit
@@ -10,11 +13,14 @@ from delvec_service.commits.commit_log import CommitLog
 class Loader:
     """A log of commits that add so many files each."""
 
-    def __init__(self, adds, **info):
+    def __init__(self, adds, oldest=0, **info):
         self.adds = adds
+        self.oldest = oldest
         self.info = info
 
     def commits(self, _objects, table, versions):
+        if versions.start < self.oldest:
+            raise MissingLogFile("cleaned up")
         files = [AddFile(f"{number}.parquet", {}, 1, 1, data_change=True) for number in range(self.adds)]
         info = CommitInfo(txn_id="k", operation="WRITE", **self.info)
         return [Commit(LogFile(table, version, "x"), [info, *files]) for version in versions]
@@ -45,3 +51,14 @@ def test_a_metric_that_is_no_count_is_left_out():
     )
 
     assert entry.transaction("k").metrics == {"few": 3}
+
+
+@pytest.mark.parametrize(
+    ("oldest", "first", "found"), [(0, 0, 0), (0, 140, 140), (100, 0, 100), (201, 0, 201)]
+)
+def test_versions_are_searched_newest_first_as_far_back_as_the_log_goes(oldest, first, found):
+    log = CommitLog(Loader(1, oldest), None)
+
+    versions = [entry.winner.version for entry in log.newest_first(Table(), first, 200)]
+
+    assert versions == list(range(200, found - 1, -1))
