@@ -23,7 +23,7 @@ from delvec_contract.policies import (
     config_of,
 )
 from delvec_contract.tables import TableResource
-from delvec_errors import DelvecError, MaintenanceUnderWay, PermissionDenied
+from delvec_errors import CorruptTable, DelvecError, MaintenanceUnderWay, NotADeltaTable, PermissionDenied
 from delvec_maintenance.policies import PolicyConfig, PolicyType, applicable, is_quiet
 
 __all__ = ["Maintenance", "MaintenanceResult"]
@@ -262,6 +262,9 @@ class Maintenance:
                 return replace(maintenance_result, reason=waits)
             decision = task.decide(table, config)
         except Exception as error:  # noqa: BLE001 - continue with the other policies
+            if isinstance(error, CorruptTable | NotADeltaTable):
+                with suppress(DelvecError):  # it fails as well, and thereby the fleet knows of the damage
+                    table.health()
             return replace(
                 maintenance_result, state="failed", reason=_message_of(error, table.name, policy.name)
             )

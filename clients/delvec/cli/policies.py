@@ -89,6 +89,8 @@ def list_policies(
     now = session(context)
     with now.connect() as lake:
         policies = lake.maintenance.policies(table)
+        is_named = not now.as_json and any(entry["table-id"] for entry in policies)
+        names = {each.id: each.name for each in lake.tables()} if is_named else {}
     if now.as_json:
         print_json(policies)
         return
@@ -98,7 +100,7 @@ def list_policies(
             (
                 entry["name"],
                 entry["type"],
-                entry["table-id"] or entry["pattern"] or "all",
+                names.get(entry["table-id"], entry["table-id"]) or entry["pattern"] or "all",
                 entry["content"]["enable"],
                 entry["content"]["config"],
             )

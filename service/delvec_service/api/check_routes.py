@@ -61,6 +61,8 @@ def check_table(
     service.health.damage.checked(
         table.record.id, [one for one in check_result.findings if one.severity == "error"]
     )
+    if any(one.invariant == "readable-table" for one in errors):
+        service.health.unreadable(table.record.id)
     return CheckResponse(
         table=table.name,
         version=check_result.version,

@@ -30,6 +30,8 @@ _TABS: Final = {
     "conflicts": "Conflicts",
     "schema": "Schema",
 }
+_OF_VISITORS: Final = frozenset({401, 403, 429, 503})
+"""Refusals that say nothing of the table: nobody is signed in, or may not, or has to wait."""
 _OF_ALL: Final = "quarantines"
 """The page of all tables' quarantines, where the tab of a table's page is otherwise."""
 
@@ -60,6 +62,17 @@ class TablePage:
         if tab not in self._tabs:
             return visit.missing()
         table = await visit.get(resource(name))  # checks whether it may be seen
+        try:
+            return await self._show(visit, name, tab, table, result)
+        except Refused as refused:
+            if refused.status in _OF_VISITORS:
+                raise
+            title = f"{table['name']} cannot be shown"
+            return visit.page("error.html", refused.status, title=title, message=refused.message)
+
+    async def _show(
+        self, visit: Visit, name: str, tab: str, table: Mapping[str, Any], result: Mapping[str, Any] | None
+    ) -> Response:
         # After an action the newest sample may be older than it: a checkpoint leaves none.
         if tab in ("advice", "files") or visit.is_part or result:
             state = await visit.get(f"{resource(name)}/health", files="20", partitions="50")

@@ -60,12 +60,14 @@ def _by(actions: Sequence[str], policies: Mapping[PolicyType, Any]) -> tuple[str
         return "broken", "A person: nothing is rewritten before the damage is understood."
     names, waits = [], []
     for action in actions:
-        # OPTIMIZE does what PURGE would, so either policy will do.
-        types: set[PolicyType] = {_POLICY_OF[action]} | (
-            {"system.data-compaction"} if action == "PURGE" else set()
+        # OPTIMIZE does what PURGE would, but may find it not worth it: a policy for PURGE comes first.
+        types: list[PolicyType] = [_POLICY_OF[action]]
+        if action == "PURGE":
+            types.append("system.data-compaction")
+        policy = next(
+            (policies[one] for one in types if one in policies and policies[one].content["enable"]), None
         )
-        policy = next((policies[one] for one in sorted(types) if one in policies), None)
-        if policy is None or not policy.content["enable"]:
+        if policy is None:
             continue
         names.append(policy.name)
         quiet = is_quiet(policy.content["config"].get("quiet_hours", ()), datetime.now(UTC))

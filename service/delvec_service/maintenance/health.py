@@ -11,7 +11,7 @@ from typing import Final
 
 from delvec_contract import health as wire
 from delvec_contract.health import FindingFile, HealthResponse, OverwrittenCommit, Recommendation
-from delvec_errors import CorruptTable
+from delvec_errors import CorruptTable, NotADeltaTable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -161,7 +161,12 @@ def health_answer(
             watch.keep(table.record.id, snapshot, table_health.report)
         return table_health.response(overwritten, counts, lags)
 
-    return loader.reading(table.objects, table.name, look, version=version, timestamp=timestamp)
+    try:
+        return loader.reading(table.objects, table.name, look, version=version, timestamp=timestamp)
+    except (CorruptTable, NotADeltaTable):
+        if is_newest:
+            watch.unreadable(table.record.id)
+        raise
 
 
 def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> RemovedFiles | None:

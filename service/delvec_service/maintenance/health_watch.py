@@ -115,6 +115,13 @@ class HealthWatch:
         except Exception:  # noqa: BLE001 - whatever is wrong with the sample, the answer is right
             logger.exception("health sample not stored", table_id=table_id)
 
+    def unreadable(self, table_id: str) -> None:
+        """Say in the newest sample of a table whose log is damaged or gone that it is damaged: no reader can take another one."""
+        try:
+            self.store.mark_damaged(table_id)
+        except ServiceUnavailable as error:
+            logger.warning("damage not stored", table_id=table_id, error=error.message)
+
     def counts(self, table_id: str) -> CommitCounts:
         """Return the outcomes of a table's commits, including those that are only in memory."""
         self.flush(table_id)

@@ -133,6 +133,21 @@ class HealthSampleStore:
             if before is not None:
                 self._events.add(session, _health_events(table_id, sample, *before))
 
+    def mark_damaged(self, table_id: str) -> None:
+        """Say in a table's newest sample that it is damaged: nobody can take another one. None is made up if there is none.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = HealthSampleRow
+        query = select(row.metadata_id, *_columns()).where(row.table_id == table_id)
+        with self._database.read() as session:
+            found = session.execute(query.order_by(row.version.desc()).limit(1)).first()
+        if found is not None:
+            metadata_id, *values = found
+            damaged = {"score": 0.0, "actions": ["CHECK"], "sampled_at": datetime.now(UTC)}
+            self.record(table_id, metadata_id, _sample(values).model_copy(update=damaged))
+
     def count(self, table_id: str, outcomes: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
         """Add to a table's commit counts, and store its conflicts.
 

@@ -168,11 +168,14 @@ def test_one_table_that_fails_holds_up_no_other(lake, dirty, tmp_path):
     lake.maintenance.set_policy("purge", "system.dv-purge")
     broken = lake.create_table(tmp_path / "broken", "id long")
     broken.append(pa.table({"id": [1]}))
+    broken.health()  # a sample of its good days
     (tmp_path / "broken" / "_delta_log" / f"{1:020}.json").write_text("no commit\n")
     found = {one.table: one for one in lake.maintenance.run()}
     assert found["broken"].state == "failed"
     assert found["dirty"].state == "done"
     assert dirty.count() == 300_012
+    (sample,) = [one["sample"] for one in lake.health() if one["name"] == "broken"]
+    assert (sample["score"], sample["actions"]) == (0.0, ["CHECK"])
 
 
 def test_what_fails_midway_is_recorded(lake, dirty, monkeypatch):
@@ -334,6 +337,9 @@ def test_in_the_shell(run, tmp_path):
         "ord*",
     )
     assert "ord*" in run("policy", "list").out
+    run("policy", "set", "own", "--type", "vacuum", "--table", "orders")
+    assert " orders " in run("policy", "list").out
+    run("policy", "drop", "own")
     assert "would" not in run("maintain", "--dry-run").out
     assert json.loads(run("maintain", "--dry-run", "--json").out)[0]["state"] == "due"
     assert " done " in run("maintain").out

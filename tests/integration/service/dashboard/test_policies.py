@@ -47,12 +47,12 @@ def test_a_policy_is_created_changed_and_deleted(filled):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"min_gain_bytes": "many"}, "Least gain: 'many' is not valid"),
+        ({"min_gain_bytes": "many"}, "Minimum gain: 'many' is not valid"),
         ({"quiet_hours": "25:00"}, "Quiet hours (UTC): '25:00' is not valid. Like 08:00-20:00"),
-        ({"max_deleted_ratio": "150 %"}, "Most deleted rows: '150 %' is not valid. Like 5 %"),
+        ({"max_deleted_ratio": "150 %"}, "Maximum deleted rows: '150 %' is not valid. Like 5 %"),
         (
             {"max_memory_bytes": "1 MiB"},
-            "Most memory: '1 MiB' is not valid. Rows held at once, 128 MiB or more",
+            "Maximum memory: '1 MiB' is not valid. Rows held at once, 128 MiB or more",
         ),
         ({"name": "no spaces allowed"}, "Name: a policy's name has letters"),
         ({"scope": "pattern", "pattern": "sales[a-z]"}, "Pattern: a pattern of names has letters"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 from tests.support.html_pages import HOSTILE, Page, create, csrf
 
@@ -165,3 +166,37 @@ def test_nested_columns_have_rows_of_their_own(client, tmp_path):
 
     assert "array<struct>" in page.text
     assert page.all("th", **{"class": "depth1"})
+
+
+def test_a_table_whose_log_is_damaged_or_gone_is_damaged_everywhere_once_somebody_has_looked(table):
+    client = table.client
+    client.get(f"{table.url}/health").raise_for_status()  # a sample of its good days
+    commit = table.log / f"{table.version():020}.json"
+    text = commit.read_text()
+    commit.write_text("{not json\n")
+
+    page = Page(client.get(f"/dashboard/tables/{table.name}"))
+
+    page.assert_harmless()
+    assert f"{table.name} cannot be shown" in page.text
+    assert "is not complete JSON" in page.text
+    assert "has errors in its log or files" in Page(client.get("/")).text
+    assert "0 damaged" in Page(client.get("/dashboard/tables")).text
+
+    commit.write_text(text)
+    assert "100 good" in Page(client.get(f"/dashboard/tables/{table.name}")).text
+    assert "Nothing is broken" in Page(client.get("/")).text
+
+    shutil.rmtree(table.folder)
+    assert client.get(f"{table.url}/check").status_code == 404
+    assert client.get(f"{table.url}/health").status_code == 404
+    assert "has errors in its log or files" in Page(client.get("/")).text
+
+
+def test_a_check_that_cannot_read_the_table_says_so_to_the_fleet(table):
+    table.client.get(f"{table.url}/health").raise_for_status()
+    (table.log / f"{table.version():020}.json").write_text("{not json\n")
+
+    table.client.get(f"{table.url}/check").raise_for_status()
+
+    assert "has errors in its log or files" in Page(table.client.get("/")).text

@@ -20,6 +20,7 @@ def policy(kind="system.data-compaction", *, enable=True, pattern=None, **config
         (["OPTIMIZE"], [], "alone"),
         (["OPTIMIZE"], [policy()], "planned"),
         (["PURGE"], [policy()], "planned"),  # OPTIMIZE rewrites the same files
+        (["PURGE"], [policy("system.dv-purge", enable=False), policy()], "planned"),
         (["OPTIMIZE"], [policy(enable=False)], "alone"),
         (["OPTIMIZE"], [policy(pattern="hr.*")], "alone"),
         (["OPTIMIZE"], [policy(quiet_hours=["00:00-00:00"])], "waiting"),
@@ -40,6 +41,13 @@ def test_one_policy_or_several_see_to_it():
     assert one["by"][1].startswith("By policy nightly, when")
     (one,) = upcoming([table("OPTIMIZE", "CHECKPOINT")], [nightly, checkpoints])
     assert one["by"][1].startswith("By policies nightly and checkpoints, when")
+
+
+def test_a_policy_for_purge_comes_before_one_for_compaction_which_may_find_it_not_worth_it():
+    purge = policy("system.dv-purge") | {"name": "purge"}
+
+    (one,) = upcoming([table("PURGE")], [policy(), purge])
+    assert one["by"][1].startswith("By policy purge, when")
 
 
 def test_tables_without_needs_are_left_out():
