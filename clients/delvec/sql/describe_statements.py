@@ -14,7 +14,9 @@ from delvec.catalog import Catalog
 from delvec.sql.definitions import creation_text
 from delvec.sql.tokens import Cursor
 from delvec_commands.display import type_text
-from delvec_kernel.schema.types import StructType
+from delvec_errors import UnknownColumn
+from delvec_kernel.schema.column_paths import parse_path
+from delvec_kernel.schema.types import DataType, StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +36,7 @@ _DETAILS: Final = {
 
 
 def describe(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> "pa.Table | DataFrame":
-    """Run DESCRIBE [TABLE] [EXTENDED], DESCRIBE DETAIL or DESCRIBE HISTORY.
+    """Run DESCRIBE [TABLE] [EXTENDED] table [column], DESCRIBE DETAIL or DESCRIBE HISTORY.
 
     Returns:
         Text in Arrow; of DETAIL and HISTORY on Spark the DataFrames of delta-spark.
@@ -60,18 +62,49 @@ def describe(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None)
     cursor.take("TABLE")
     extended = cursor.take("EXTENDED") or cursor.take("FORMATTED")
     name = cursor.table()
+    column = None if cursor.at_end else cursor.column()
     cursor.end()
     table = lake.table(name.name)
-    found = table.snapshot(name.version, name.timestamp)
+    snapshot = table.snapshot(name.version, name.timestamp)
+    if column is not None:
+        return _texts(
+            ["info_name", "info_value"],
+            _column(StructType.from_json(snapshot.table_schema), column, table.name),
+        )
     rows: list[tuple[str, str, str | None]] = [
         (field.name, type_text(field.type.to_json()), field.metadata.get("comment"))
-        for field in StructType.from_json(found.table_schema).fields
+        for field in StructType.from_json(snapshot.table_schema).fields
     ]
     if extended:
         detail = table.detail() | {"name": table.name}
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows += [(shown, str(_flat(detail[key])), "") for shown, key in _DETAILS.items() if detail[key]]
     return _texts(["col_name", "data_type", "comment"], rows)
+
+
+def _column(schema: StructType, column: str, table: str) -> list[tuple[str, str]]:
+    """Return what DESCRIBE says of a column, or of a field of a struct.
+
+    Raises:
+        UnknownColumn: there is none.
+    """
+    kind: DataType = schema
+    field, names = None, []
+    for part in parse_path(column):
+        field = kind.get(part) if isinstance(kind, StructType) else None
+        if field is None:
+            raise UnknownColumn(
+                f"Column '{column}' does not exist; the table has {', '.join(schema.names)} (table '{table}')."
+            )
+        kind = field.type
+        names.append(field.name)
+    assert field is not None  # noqa: S101 - a path has a part
+    comment = str(field.metadata.get("comment", "NULL"))
+    return [
+        ("col_name", ".".join(names)),
+        ("data_type", type_text(field.type.to_json())),
+        ("comment", comment),
+    ]
 
 
 def show(lake: Catalog, cursor: Cursor) -> pa.Table:

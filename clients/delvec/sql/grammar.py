@@ -148,6 +148,11 @@ FORMS: Final = (
     ),
     Form(
         _ROWS,
+        "INSERT { INTO | OVERWRITE } [TABLE] t PARTITION (column = value, …) [(column, …)] query",
+        "INSERT OVERWRITE orders PARTITION (day = '2026-02-01') (id, person) VALUES (8, 1)",
+    ),
+    Form(
+        _ROWS,
         "INSERT OVERWRITE [TABLE] t query",
         "INSERT OVERWRITE guests SELECT id, name, age, home FROM people WHERE age > 60",
     ),
@@ -197,6 +202,7 @@ FORMS: Final = (
     ),
     Form(_INSPECT, "SHOW CREATE TABLE t", "SHOW CREATE TABLE people"),
     Form(_INSPECT, "{ DESCRIBE | DESC } [TABLE] [EXTENDED] t", "DESCRIBE EXTENDED people"),
+    Form(_INSPECT, "{ DESCRIBE | DESC } [TABLE] [EXTENDED] t column", "DESCRIBE people name"),
     Form(
         _INSPECT,
         "EXPLAIN { query | DELETE … | UPDATE … | MERGE … | INSERT … | CREATE TABLE … AS query | OPTIMIZE … }",

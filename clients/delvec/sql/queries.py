@@ -14,7 +14,8 @@ from sqlglot.dialects import DuckDB
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from delvec.sql.spark_values import name_results, write_values
+from delvec.sql.function_definitions import define_functions
+from delvec.sql.spark_values import name_results, sort_results, write_values
 from delvec.sql.tokens import NOT_A_PATH, Cursor, TableName, invalid, is_path, parse_error
 from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
@@ -147,9 +148,12 @@ class Query:
             schemas: for DuckDB, the schemas of the tables by their new names, once all were renamed.
         """
         copy = Query(self.text, self.tree.copy(), self.dialect)
+        if self.dialect == "spark":
+            # Spark names its results itself, but by what sqlglot calls their functions.
+            name_results(copy.tree, self.text, only_renamed=dialect == "spark")
         if dialect == "duckdb":
             if self.dialect == "spark":
-                name_results(copy.tree)
+                sort_results(copy.tree)
             for hint in list(copy.tree.find_all(exp.Hint)):
                 hint.pop()  # it has none
         self._rename(copy, rename)
@@ -158,6 +162,7 @@ class Query:
                 if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
                     part.set("this", spelled(part.name))
         if self.dialect == "spark" and schemas is not None:
+            define_functions(copy.tree)
             write_values(copy.tree, schemas, self.text)
         return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
 

@@ -16,8 +16,9 @@ from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec_commands.transaction import Metrics
 from delvec_engines.duckdb.assignment import FAILED, assigned
 from delvec_errors import InvalidPredicate, SchemaMismatch, TableNotFound
+from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import data_type_from_arrow
+from delvec_kernel.schema.types import StructType, data_type_from_arrow
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -106,13 +107,17 @@ def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
 
 
 def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
-    """Run INSERT INTO | OVERWRITE [TABLE] table [(columns) | BY NAME | REPLACE WHERE condition] query."""
+    """Run INSERT INTO | OVERWRITE [TABLE] table [PARTITION (column = value, ...)] [(columns) | BY NAME] query.
+
+    REPLACE WHERE condition may stand in place of the columns.
+    """
     cursor.expect("INSERT")
     overwrites = cursor.take("OVERWRITE")
     if not overwrites:
         cursor.expect("INTO")
     cursor.take("TABLE")
     name = newest_version(cursor)
+    partition = _partition(cursor)
     where = cursor.expression("SELECT", "VALUES", "WITH") if cursor.take("REPLACE", "WHERE") else None
     columns = cursor.names() if cursor.word() == "(" and cursor.word(1) not in ("SELECT", "WITH") else None
     by_name = columns is None and cursor.take("BY", "NAME")
@@ -120,28 +125,80 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
         cursor.fail("SELECT or VALUES is expected")
     at = cursor.position
     text, target = cursor.rest(), opened(name)
-    if not by_name:
+    if partition:
+        if by_name or where is not None:
+            raise invalid(cursor.text, at, "PARTITION goes with neither BY NAME nor REPLACE WHERE.")
+        text, columns = _beside_partition(cursor, target, partition, text, columns)
+        where = _is_partition(partition) if overwrites else None
+    elif not by_name:
         text, columns = with_defaults(text, target, columns)
 
     def change(table: "DeltaTable", rows: Any) -> Metrics:
         schema = table.schema(version=table.source_version)
         if not by_name:
-            target_columns = schema.names if columns is None else columns
-            query_columns = list(rows.columns if _is_frame(rows) else rows.column_names)
-            if len(query_columns) != len(target_columns):
-                raise invalid(
-                    cursor.text,
-                    at,
-                    f"the query returns {len(query_columns)} columns, but the statement fills {len(target_columns)}: "
-                    f"{', '.join(target_columns)}.",
-                )
-            rows = rows.toDF(*target_columns) if _is_frame(rows) else rows.rename_columns(target_columns)
+            rows = _named(cursor, at, rows, schema.names if columns is None else columns)
         rows = _assigned(rows, schema)
         if where is not None:
             return table.overwrite(rows, replace_where=where)
         return table.overwrite(rows) if overwrites else table.append(rows)
 
     return with_rows(text, target, opened, run, change)
+
+
+def _named(cursor: Cursor, at: int, rows: Any, columns: list[str]) -> Any:
+    """Return the rows of a query, which begins at ``at``, with the names of the columns that they fill."""
+    given = list(rows.columns if _is_frame(rows) else rows.column_names)
+    if len(given) != len(columns):
+        count = counted(len(given), "column")
+        raise invalid(
+            cursor.text,
+            at,
+            f"the query returns {count}, but the statement fills {len(columns)}: {', '.join(columns)}.",
+        )
+    return rows.toDF(*columns) if _is_frame(rows) else rows.rename_columns(columns)
+
+
+def _partition(cursor: Cursor) -> dict[str, str]:
+    """Parse PARTITION (column = value, ...), if it is there; return the texts of the values by column."""
+
+    def item() -> tuple[str, str]:
+        name = cursor.name("a partition column")
+        if not cursor.take("="):
+            cursor.fail("= and a value are expected, as in PARTITION (day = '2026-01-31')")
+        start = cursor.position
+        if not cursor.take("NULL"):
+            cursor.literal("a value")
+        return name, cursor.text[start : cursor.position].strip()
+
+    return dict(cursor.in_parentheses(item)) if cursor.take("PARTITION") else {}
+
+
+def _beside_partition(
+    cursor: Cursor, table: "DeltaTable", partition: dict[str, str], text: str, columns: list[str] | None
+) -> tuple[str, list[str]]:
+    """Return a query with the values of PARTITION, and the columns that it then fills.
+
+    Raises:
+        InvalidStatement: PARTITION has other columns than those by which the table is partitioned.
+    """
+    snapshot = table.snapshot()
+    known = {name.lower() for name in snapshot.partition_columns}
+    constants = {name.lower() for name in partition}
+    wrong = [name for name in partition if name.lower() not in known]
+    if wrong:
+        by = ", ".join(snapshot.partition_columns) or "no column"
+        raise invalid(
+            cursor.text, 0, f"PARTITION has the column {wrong[0]}, but the table is partitioned by {by}."
+        )
+    names = StructType.from_json(snapshot.table_schema).names if columns is None else columns
+    text, others = with_defaults(text, table, [name for name in names if name.lower() not in constants])
+    values = ", ".join(partition.values())
+    return f"SELECT *, {values} FROM ({text})", [*(others or ()), *partition]  # noqa: S608 - parsed before it runs
+
+
+def _is_partition(partition: dict[str, str]) -> str:
+    """Return the condition that the rows of a partition satisfy."""
+    return " AND ".join(f"{backticked(name)} <=> {value}" for name, value in partition.items())
 
 
 def with_rows(

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects import DuckDB
 
 from delvec.sql.query_functions import CALLS, PATTERNS, RESULT_TYPES, WEEKDAYS, refusal
+from delvec.sql.sequences import dates, whole_numbers
 from delvec.sql.tokens import word_start
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
@@ -26,13 +27,30 @@ from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 
-__all__ = ["name_results", "write_values"]
+__all__ = ["name_results", "sort_results", "write_values"]
 
 _DUCKDB: Final = DuckDB()
 _WHOLE: Final = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _AROUND: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 _CORRECTED: Final = (exp.Sub, *CALLS, *_AROUND)
+_OF_PIVOTS: Final = (
+    exp.AnyValue,
+    exp.ArrayAgg,
+    exp.ArrayUniqueAgg,
+    exp.Avg,
+    exp.Count,
+    exp.First,
+    exp.Last,
+    exp.Max,
+    exp.Min,
+    exp.Stddev,
+    exp.StddevPop,
+    exp.StddevSamp,
+    exp.Sum,
+    exp.Variance,
+    exp.VariancePop,
+)
 _RELATIONS: Final = (
     exp.Exists,
     exp.Explode,
@@ -64,24 +82,67 @@ def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) 
     _Values(ValueTypes(schemas), text).within(query)
 
 
-def name_results(query: exp.Expr) -> None:
-    """Name the results of a query that have no alias as in Spark, by their text."""
+def sort_results(query: exp.Expr) -> None:
+    """Sort by what SORT BY and CLUSTER BY say; rows that are sorted as a whole are so in each of Spark's partitions."""
+    for select in list(query.find_all(exp.Select)):
+        sort = select.args.get("sort") or select.args.get("cluster")
+        for name in ("sort", "cluster", "distribute"):
+            select.set(name, None)
+        if sort is not None and select.args.get("order") is None:
+            ordered = [
+                one if isinstance(one, exp.Ordered) else exp.Ordered(this=one, nulls_first=True)
+                for one in sort.expressions
+            ]
+            select.set("order", exp.Order(expressions=ordered))
+
+
+def name_results(query: exp.Expr, text: str, *, only_renamed: bool = False) -> None:
+    """Name the results of a query that have no alias as in Spark, by their text.
+
+    Args:
+        query: is changed.
+        text: the original query.
+        only_renamed: only calls of functions that would be written with another of their names.
+    """
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
     if isinstance(query, exp.Select):
         for item in list(query.expressions):
-            if not isinstance(item, _NAMED) and not item.is_star:
-                name = exp.to_identifier(_result_name(item), quoted=True)
+            if (
+                not isinstance(item, _NAMED)
+                and not item.is_star
+                and not (only_renamed and not _is_renamed(item, text))
+            ):
+                name = exp.to_identifier(_result_name(item, text), quoted=True)
                 item.replace(exp.Alias(this=item.copy(), alias=name))
 
 
-def _result_name(item: exp.Expr) -> str:
+def _result_name(item: exp.Expr, text: str) -> str:
     if isinstance(item, exp.Count) and isinstance(item.this, exp.Star):
         return "count(1)"
-    text = item.sql(dialect=SPARK, normalize_functions="lower", comments=False)
-    if text in _WITHOUT_PARENTHESES:  # as an alias it would be the keyword
-        return f"{text.lower()}()"
-    return f"({text})" if isinstance(item, exp.Binary) and not isinstance(item, exp.Func) else text
+    sql = item.sql(dialect=SPARK, normalize_functions="lower", comments=False)
+    if sql in _WITHOUT_PARENTHESES:  # as an alias it would be the keyword
+        return f"{sql.lower()}()"
+    called, written = _called(item, text), sql.partition("(")[0]
+    if called is not None and written.isidentifier():
+        sql = called + sql[len(written) :]
+    return f"({sql})" if isinstance(item, exp.Binary) and not isinstance(item, exp.Func) else sql
+
+
+def _is_renamed(item: exp.Expr, text: str) -> bool:
+    return _called(item, text) not in (
+        None,
+        item.sql(dialect=SPARK, comments=False).partition("(")[0].lower(),
+    )
+
+
+def _called(call: exp.Expr, text: str) -> str | None:
+    """Return the name by which the text calls a function: several names may be of one class, as size and array_size."""
+    start, end = call.meta.get("start"), call.meta.get("end")
+    if not isinstance(call, exp.Func) or start is None or end is None:
+        return None
+    name = text[int(start) : int(end) + 1]
+    return name.lower() if name.isidentifier() and text[int(end) + 1 :].lstrip().startswith("(") else None
 
 
 class _Values:
@@ -94,11 +155,13 @@ class _Values:
         pending = [node]
         while pending:  # not by recursion: a thousand ORs are as deep
             for child in list(pending.pop().iter_expressions()):
-                if isinstance(child, (*PLAIN, *_RELATIONS, exp.Connector, exp.Not, exp.Paren)):
+                if _is_around(child):
                     pending.append(child)
                 elif is_translated(child) or isinstance(child, _CORRECTED):
                     child.replace(self._value(child))
-                elif not isinstance(child, exp.Pivot):  # has aggregates alone, and names
+                elif isinstance(child, exp.Pivot):
+                    self._pivot(child)
+                else:
                     pending.append(child)
 
     def _value(self, node: exp.Expr) -> exp.Expr:
@@ -132,6 +195,8 @@ class _Values:
 
     def _general(self, node: exp.Expr) -> exp.Expr:
         """Return a value that sqlglot translates, corrected where DuckDB is known to differ."""
+        if isinstance(node, exp.GenerateSeries):
+            return exp.Var(this=self._sequence(node))
         call = _call(node)
         operand = call.this
         if isinstance(operand, exp.Distinct) and len(operand.expressions) == 1:
@@ -151,15 +216,49 @@ class _Values:
             return exp.Var(this=sql)
         return exp.Var(this=_with_type(node, call, kind)) if is_whole else node
 
+    def _pivot(self, pivot: exp.Pivot) -> None:
+        """Write the aggregates of a PIVOT. Where there is no row, counts are NULL in Spark, and arrays are empty."""
+        if pivot.args.get("unpivot"):
+            return
+        is_one = len(pivot.expressions) == 1
+        for item in list(pivot.expressions):
+            aggregate, kind = item.unalias(), self._types.pivoted(item.unalias().this, pivot)
+            if not isinstance(aggregate, _OF_PIVOTS):
+                raise self._refused(aggregate, "Delvec does not translate it in a PIVOT")
+            written: exp.Expr = exp.Var(this=_pivoted(aggregate, kind))
+            if not is_one:  # of one, Spark ignores the alias
+                alias = item.alias or _result_name(aggregate, self._text)
+                written = exp.Alias(this=written, alias=exp.to_identifier(alias, quoted=True))
+            item.replace(written)
+
+    def _sequence(self, node: exp.GenerateSeries) -> str:
+        step = node.args.get("step")
+        kinds = {self._types.width(node.args[one]) for one in ("start", "end")}
+        is_whole = kinds <= {"integer", "long"} and (step is None or self._types.width(step) in kinds)
+        self.within(node)
+        start, end, written = _sql(node.args["start"]), _sql(node.args["end"]), None
+        if kinds == {"date"}:
+            written = dates(start, end, step)
+        elif is_whole:
+            to = "BIGINT" if "long" in kinds else "INTEGER"
+            written = whole_numbers(start, end, None if step is None else _sql(node.args["step"]), to)
+        if written is None:
+            raise self._refused(
+                node,
+                "it takes INT, BIGINT or DATE, cast if need be, and of dates a literal number of days or months",
+            )
+        return written
+
     def _refused(self, call: exp.Expr, reason: str) -> InvalidStatement:
-        name = call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
+        called = _called(call, self._text)
+        name = called or call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
         near = (
             difflib.get_close_matches(name, _NAMES, n=3, cutoff=0.75)
             if isinstance(call, exp.Anonymous)
             else []
         )
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        start = word_start(self._text, name) or 0
+        start = int(call.meta["start"]) if called else word_start(self._text, name) or 0
         line, column = place(self._text, start)
         error = InvalidStatement(
             f"Line {line}, column {column}: {name}() may have other results in DuckDB than in Spark: {reason}{hint} Pass "
@@ -169,6 +268,25 @@ class _Values:
             suggestions=near,
         )
         return located(error, self._text, start, start + len(name))
+
+
+def _pivoted(aggregate: exp.Expr, kind: DataType | None) -> str:
+    """Return the SQL of an aggregate of a PIVOT; of no row it is what Spark has there."""
+    of = aggregate.this
+    if isinstance(aggregate, exp.Count):
+        is_of_rows = isinstance(of, exp.Star | exp.Literal)
+        # A list of no rows is NULL; one of NULLs has no elements that count.
+        return "nullif(count(*), 0)" if is_of_rows else f"list_count(list({_sql(of)}))"
+    return _with_type(aggregate, aggregate, kind)
+
+
+def _is_around(node: exp.Expr) -> bool:
+    """Whether only what is inside a node is written."""
+    if isinstance(node, exp.If):
+        return isinstance(node.parent, exp.Case)  # a branch, and no value
+    if isinstance(node, exp.Exists) and node.args.get("expression") is not None:
+        return False  # over the elements of an array
+    return isinstance(node, (*PLAIN, *_RELATIONS, exp.Connector, exp.Not, exp.Paren))
 
 
 def _call(node: exp.Expr) -> exp.Expr:

@@ -38,6 +38,8 @@ _NOT_WORDS: Final = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 _LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
 _PATHS: Final = 2
 _PLACE: Final = re.compile(r" from (\d+):(\d+)")
+_MISSING: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*\.(\w+)'>")
+_CLAUSES: Final = frozenset({"Cast", "Having", "Join", "Limit", "Offset", "Qualify", "Where"})
 _PATH_VERSION: Final = re.compile(r"(?P<path>.*/.*[^/])@v(?P<version>\d+)", re.DOTALL)
 _VERSION: Final = re.compile(r"v(\d+)", re.IGNORECASE)
 _Item = TypeVar("_Item")
@@ -75,6 +77,9 @@ def parse_error(error: ParseError | TokenError, text: str) -> InvalidStatement:
     first = errors[0] if errors else {}
     line, column = first.get("line"), first.get("col")
     reason = str(first.get("description") or error).partition("\n")[0].rstrip(".")
+    missing = _MISSING.match(reason)
+    if missing is not None:
+        reason = f"{missing[1].upper() if missing[1] in _CLAUSES else 'an expression'} is not complete"
     found = _PLACE.search(reason) if line is None else None
     if found is not None:
         line, column = int(found[1]), int(found[2])

@@ -42,6 +42,8 @@ _PASSING: Final = (
     exp.Min,
 )
 _COUNTING: Final = (exp.Ceil, exp.Count, exp.DenseRank, exp.Floor, exp.Ntile, exp.Rank, exp.RowNumber)
+_INT_END: Final = 2**31
+_CAST_TO: Final = {exp.DType.INT: "integer", exp.DType.BIGINT: "long", exp.DType.DATE: "date"}
 _SIMPLE: Final = {
     "integer": PrimitiveType("long"),
     **{
@@ -103,6 +105,32 @@ class ValueTypes:
         is_inferred = isinstance(node, exp.Expr) and (is_translated(node) or isinstance(node, PLAIN))
         return self._translated(cast(exp.Expr, node)) if is_inferred else None
 
+    def pivoted(self, value: object, pivot: exp.Pivot) -> DataType | None:
+        """Return the type of what an aggregate of a PIVOT is of, if that is a column; None if it is unknown."""
+        source, query = pivot.parent, pivot.find_ancestor(exp.Select)
+        if not isinstance(value, exp.Column) or source is None or query is None:
+            return None
+        return self._field(source, value.name, query)
+
+    def width(self, value: exp.Expr) -> str | None:
+        """Return the name of the type of a whole number, or ``date``; None if it is another type, or unknown."""
+        value = value.unnest()
+        literal = value.this if isinstance(value, exp.Neg) else value
+        if isinstance(literal, exp.Literal) and not literal.is_string:
+            return ("integer" if int(literal.name) < _INT_END else "long") if literal.is_int else None
+        if isinstance(value, exp.Cast):
+            return _CAST_TO.get(value.to.this)
+        if isinstance(value, exp.ArraySize | exp.Length):
+            return "integer"
+        kind = self.of(value)
+        name = kind.name if isinstance(kind, PrimitiveType) else None
+        # The type of other whole numbers is only known to be one of them.
+        return (
+            name
+            if name == "date" or (isinstance(value, exp.Column) and name in ("integer", "long"))
+            else None
+        )
+
     def _aggregated(self, node: exp.Sum | exp.Avg) -> DataType | None:
         of = self.of(node.this)
         if of is None or isinstance(of, DecimalType):
@@ -140,7 +168,7 @@ class ValueTypes:
         return None
 
     def _path(self, source: exp.Expr, names: list[str], query: exp.Expr) -> DataType | None:
-        kind = self._field(source, names[0], query)
+        kind = None if source.args.get("pivots") else self._field(source, names[0], query)
         for name in names[1:]:
             item = kind.get(name) if isinstance(kind, StructType) else None
             kind = None if item is None else item.type
@@ -148,8 +176,6 @@ class ValueTypes:
 
     def _field(self, source: exp.Expr, name: str, query: exp.Expr) -> DataType | None:
         body: exp.Expr | None = source.this
-        if source.args.get("pivots"):
-            return None
         if isinstance(source, exp.Table):
             schema = self._schemas.get(source.name)
             if schema is not None:
@@ -164,7 +190,7 @@ class ValueTypes:
             if item.alias_or_name.lower() == name.lower():
                 return self.of(item.unalias())
         if any(item.is_star for item in body.expressions):
-            kinds = (self._field(each, name, body) for _, each in _sources(body))
+            kinds = (self._path(each, [name], body) for _, each in _sources(body))
             return next((kind for kind in kinds if kind is not None), None)
         return None
 

@@ -34,6 +34,8 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
+_INT_MIN: Final = -(2**31)
+_INT_MAX: Final = 2**31 - 1
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
 _OF_DAYS: Final = frozenset({"year", "month", "week", "day"})
 """Units of the intervals with which a date stays a date."""
@@ -257,7 +259,8 @@ class _Writer(Operands):
         if isinstance(literal, exp.Neg):
             sign, literal = "-", literal.this.unnest()
         if isinstance(literal, exp.Literal) and self.kind(literal) == "integer":
-            return f"CAST({sign}{literal.name} AS {'BIGINT' if len(literal.name) > 9 else 'INTEGER'})"  # noqa: PLR2004
+            is_int = _INT_MIN <= int(sign + literal.name) <= _INT_MAX
+            return f"CAST({sign}{literal.name} AS {'INTEGER' if is_int else 'BIGINT'})"
         return self.write(node)
 
     def _arithmetic(self, node: exp.Expr) -> str:

@@ -662,7 +662,8 @@ class Tables:
         name = self._checked_name(name)
         objects = self._objects(canonical, self.roots_at(canonical, name))
         exists = TableAlreadyExists(
-            f"A Delta table already exists at {canonical}. Open it, or create the new one elsewhere.",
+            f"A Delta table already exists at {canonical} (DROP leaves files where they are). Open it, replace it "
+            "(CREATE OR REPLACE TABLE, replace=True, --replace), or create the new one elsewhere.",
             location=canonical,
         )
         made = self._was_begun(objects, transaction_id)

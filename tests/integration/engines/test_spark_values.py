@@ -152,10 +152,54 @@ TYPED = [
     ("sum(i) OVER ()", "int64", 7),
     ("map_keys(mp)", "list<element: string>", ["k"]),
     ("i + 1", "int32", 8),
+    ("-2147483648 + i", "int32", -2147483641),
+    ("pmod(-i, 3)", "int32", 2),
+    ("pmod(i, -3)", "int32", 1),
+    ("pmod(-x, 2)", "double", 1.2999999999999998),
+    ("exists(a, e -> e > 1)", "bool", True),
+    ("exists(array(0, NULL), e -> e > 1)", "bool", None),
+    ("exists(CAST(NULL AS ARRAY<INT>), e -> e > 1)", "bool", None),
+    ("forall(array(3, NULL), e -> e > 1)", "bool", None),
+    ("forall(array(0, NULL), e -> e > 1)", "bool", False),
+    ("forall(array(), e -> e > 1)", "bool", True),
+    ("filter(array(5, 6, 7), (e, n) -> n > 0)", "list<element: int32>", [6, 7]),
+    ("transform(array(5, 6), (e, n) -> e * 10 + n)", "list<element: int32>", [50, 61]),
+    ("array_distinct(array(3, 1, 3, NULL, 2, NULL))", "list<element: int32>", [3, 1, None, 2]),
+    ("array_union(array(1, 2, 2), array(2, 3, NULL))", "list<element: int32>", [1, 2, 3, None]),
+    ("array_intersect(array(1, 2, 2, NULL), array(2, NULL))", "list<element: int32>", [2, None]),
+    ("array_except(array(1, 2, NULL, 1), array(2))", "list<element: int32>", [1, None]),
+    ("arrays_overlap(array(1, NULL), array(2))", "bool", None),
+    ("arrays_overlap(a, array(2))", "bool", True),
+    ("map_contains_key(mp, 'k')", "bool", True),
+    ("btrim('  a ')", "string", "a"),
+    ("sequence(1, 3)", "list<element: int32>", [1, 2, 3]),
+    ("sequence(i, 5)", "list<element: int32>", [7, 6, 5]),
+    ("sequence(10, 1, -3)", "list<element: int32>", [10, 7, 4, 1]),
+    ("sequence(1L, size(a))", "list<element: int64>", [1, 2]),
+    ("sequence(1, 1, 0)", "list<element: int32>", [1]),
+    ("sequence(CAST(NULL AS INT), 3)", "list<element: int32>", None),
+    (
+        "sequence(d, DATE'2024-01-05')",
+        "list<element: date32[day]>",
+        [dt.date(2024, 1, day) for day in (7, 6, 5)],
+    ),
+    (
+        "sequence(DATE'2024-01-31', DATE'2024-04-30', INTERVAL 1 MONTH)",
+        "list<element: date32[day]>",
+        [dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 31), dt.date(2024, 4, 30)],
+    ),
+    (
+        "sequence(d, DATE'2024-01-20', INTERVAL 1 WEEK)",
+        "list<element: date32[day]>",
+        [dt.date(2024, 1, 7), dt.date(2024, 1, 14)],
+    ),
+    ("CASE WHEN CAST(NULL AS ARRAY<INT>) IS NULL THEN i END", "int32", 7),
     ("json_array_length('[1,2]')", "int32", 2),
 ]
 TYPED_AGGREGATES = [
     ("count_if(i > 1)", "int64", 1),
+    ("some(i > 7)", "bool", False),
+    ("every(i > 1)", "bool", True),
     ("sum(DISTINCT i)", "int64", 7),
     ("sum(i) FILTER (WHERE x > 0)", "int64", 7),
     ("sum(m)", "decimal128(20, 2)", Decimal("19.99")),
@@ -201,6 +245,70 @@ def test_values(rows):
 def test_values_in_every_part_of_a_query(rows):
     found = {text: [next(iter(row.values())) for row in rows(text)] for text, _ in RESULTS}
     assert found == dict(RESULTS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2147483647 + i",
+        "sequence(1, 5, -1)",
+        "sequence(1, 5, 0)",
+        "pmod(i, 0)",
+        "sequence(d, d - 1, INTERVAL 1 DAY)",
+    ],
+)
+def test_values_that_are_errors(rows, value):
+    # On Spark the error comes with the rows.
+    with pytest.raises(Exception, match=r"(?i)overflow|sequence|by zero"):
+        rows(f"SELECT {value} AS v FROM spark_values")
+
+
+PIVOTS = [
+    (
+        "count(*), count(w) FOR k IN ('b', 'q')",
+        [
+            {"id": 1, "b_count(1)": 1, "b_count(w)": 1, "q_count(1)": None, "q_count(w)": None},
+            {"id": 2, "b_count(1)": None, "b_count(w)": None, "q_count(1)": None, "q_count(w)": None},
+        ],
+    ),
+    ("count(w) FOR k IN ('a', 'b')", [{"id": 1, "a": 0, "b": 1}, {"id": 2, "a": 0, "b": None}]),
+    ("count(DISTINCT w) FOR k IN ('a', 'b')", [{"id": 1, "a": 0, "b": 1}, {"id": 2, "a": 0, "b": None}]),
+    ("sum(w) AS s FOR k IN ('b' AS bb)", [{"id": 1, "bb": 5}, {"id": 2, "bb": None}]),
+    ("collect_list(w) FOR k IN ('b')", [{"id": 1, "b": [5]}, {"id": 2, "b": []}]),
+    (
+        "sum(w) AS s, count(*) FOR k IN ('b' AS bb)",
+        [{"id": 1, "bb_s": 5, "bb_count(1)": 1}, {"id": 2, "bb_s": None, "bb_count(1)": None}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("pivot", "expected"), PIVOTS)
+def test_what_a_pivot_has_where_there_is_no_row(lake, tmp_path, engine, pivot, expected):
+    table = lake.create_table(tmp_path / "pivoted", "id int, k string, w int")
+    table.append(
+        [{"id": 1, "k": "a", "w": None}, {"id": 1, "k": "b", "w": 5}, {"id": 2, "k": "a", "w": None}]
+    )
+    answer = lake.sql(f"SELECT * FROM delta.`{tmp_path}/pivoted` PIVOT ({pivot}) ORDER BY id", engine=engine)
+    found = answer.toArrow() if hasattr(answer, "toArrow") else answer
+    assert found.to_pylist() == expected
+    assert not [kind for kind in found.schema.types if "decimal" in str(kind)]
+
+
+@pytest.mark.parametrize(
+    "clause", ["SORT BY v DESC", "DISTRIBUTE BY v SORT BY v DESC", "SORT BY v DESC NULLS LAST"]
+)
+def test_sort_by_sorts(lake, tmp_path, engine, clause):
+    lake.create_table(tmp_path / "sorted", "v int").append([{"v": one} for one in (2, 3, 1)])
+    answer = lake.sql(f"SELECT v FROM delta.`{tmp_path}/sorted` {clause}", engine=engine)
+    found = answer.coalesce(1).toArrow() if hasattr(answer, "toArrow") else answer
+    assert sorted(found["v"].to_pylist()) == [1, 2, 3]
+    if engine == "duckdb":  # Spark sorts each of its partitions
+        assert found["v"].to_pylist() == [3, 2, 1]
+
+
+def test_functions_keep_the_name_by_which_they_are_called(rows):
+    (found,) = rows("SELECT array_size(a), size(a), nvl(i, 2) FROM spark_values")
+    assert list(found) == ["array_size(a)", "size(a)", "nvl(i, 2)"]
 
 
 def test_names_of_results(rows):
@@ -257,7 +365,10 @@ def test_types_of_values(query, cases):
         "regexp_replace(s, '(h)', '$1x')",
         "regexp_replace(s, s, 'x')",
         "split(s, 'l', 2)",
-        "array_except(a, a)",
+        "sequence(ts, ts)",
+        "sequence(i + 1, 3)",
+        "sequence(d, d, INTERVAL '1' HOUR)",
+        "zip_with(a, a, (l, r) -> l + r)",
         "to_json(st)",
         "from_json(s, 'a INT')",
         "kurtosis(x)",

@@ -106,6 +106,26 @@ def test_insert(lake, sales):
     assert rows(lake, "SELECT id FROM sales") == [(2,)]
 
 
+def test_insert_into_a_partition(lake, tmp_path):
+    lake.create_table(tmp_path / "days", "id int, day date, n int", ["day", "n"], name="days")
+    lake.sql("INSERT INTO days PARTITION (day = '2026-01-01', n = 1) VALUES (1), (2)")
+    lake.sql("INSERT INTO days PARTITION (n = 1, day = '2026-01-02') (id) SELECT 3")
+    lake.sql("INSERT INTO days PARTITION (day = NULL) SELECT 4, 2")
+    lake.sql(
+        "INSERT OVERWRITE TABLE days PARTITION (day = '2026-01-01') SELECT id + 10, n FROM days WHERE id = 2"
+    )
+    lake.sql("INSERT OVERWRITE days PARTITION (day = NULL) VALUES (5, DEFAULT)")
+    found = rows(lake, "SELECT id, CAST(day AS STRING), n FROM days ORDER BY id")
+    assert found == [(3, "2026-01-02", 1), (5, None, None), (12, "2026-01-01", 1)]
+    for partition, reason in (
+        ("(id = 1)", "PARTITION has the column id, but the table is partitioned by day, n"),
+        ("(day)", "= and a value are expected"),
+        ("(day = '2026-01-01') BY NAME", "neither BY NAME"),
+    ):
+        with pytest.raises(delvec.InvalidStatement, match=reason):
+            lake.sql(f"INSERT INTO days PARTITION {partition} SELECT 1 AS id, 1 AS n")
+
+
 def test_queries(lake, sales, by_country, tmp_path):
     sales.delete("id = 6")
     place = tmp_path / "sales"
@@ -198,8 +218,9 @@ def test_describe_and_show(lake, sales):
             82,
             "2 values for 1 columns",
         ),
-        ("INSERT INTO sales VALUES (1)", 1, 19, "1 columns, but the statement fills 4"),
+        ("INSERT INTO sales VALUES (1)", 1, 19, "1 column, but the statement fills 4"),
         ("INSERT INTO sales nonsense", 1, 19, "SELECT or VALUES"),
+        ("SELECT id FROM sales WHERE", 1, 22, "cannot be parsed here: WHERE is not complete"),
         ("SELECT id\nFROM sales WHERE )", 2, 18, "cannot be parsed here"),
         ("SELECT * FROM sales; DELETE FROM sales", 1, 20, "one statement"),
         ("SELECT 'abc FROM sales", 1, 1, "cannot be parsed"),

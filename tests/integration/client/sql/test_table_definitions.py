@@ -212,6 +212,14 @@ def test_show(lake, people):
     assert rows(lake, "SHOW PARTITIONS people")[0][0] == '{"age": 17}'
     assert rows(lake, "SHOW TBLPROPERTIES people ('owner')") == [("owner", "data")]
     assert ("owner", "data") in rows(lake, "SHOW TBLPROPERTIES people")
+    id_ = [("col_name", "id"), ("data_type", "bigint"), ("comment", "it's unique")]
+    assert rows(lake, "DESCRIBE people id") == rows(lake, "DESC TABLE EXTENDED people ID") == id_
+    assert rows(lake, "DESCRIBE people home.tags")[1:] == [
+        ("data_type", "array<string>"),
+        ("comment", "NULL"),
+    ]
+    with pytest.raises(delvec.UnknownColumn, match="Column 'nome' does not exist; the table has id, name"):
+        lake.sql("DESCRIBE people nome")
     extended = dict(row[:2] for row in rows(lake, "DESCRIBE EXTENDED people"))
     assert extended["Comment"] == "who's there"
     assert extended["Partition Columns"] == '["age"]'
