@@ -121,6 +121,8 @@ class Query:
         """
         known = _KNOWN | {name.lower() for name in function_names}
         for node in self.tree.walk():
+            if isinstance(node.parent, exp.Table) and node.name.lower() in _FUNCTIONS:
+                continue  # it stands for a table
             if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) and (
                 node.name.lower() not in known or isinstance(node.parent, exp.Dot)
             ):

@@ -56,7 +56,8 @@ class Retention:
                 "readers of older versions and commits in progress may still need: the table keeps them "
                 f"for {own / _HOUR:g} hours (delta.deletedFileRetentionDuration). Use at least that many "
                 "hours, change the property, or, if nothing reads or writes the table, disable the check "
-                "with enforce_retention_duration=False, in the shell --no-retention-check.",
+                "with enforce_retention_duration=False, in the shell --no-retention-check, in a Spark session "
+                "spark.databricks.delta.retentionDurationCheck.enabled = false.",
                 table=table,
                 retention_hours=hours,
                 configured_hours=own / _HOUR,

@@ -3,6 +3,7 @@
 import pytest
 
 import delvec
+from delvec.sql.queries import parse_query
 from delvec_errors import (
     BadRequest,
     ConstraintViolation,
@@ -223,6 +224,15 @@ def test_show(lake, people):
     extended = dict(row[:2] for row in rows(lake, "DESCRIBE EXTENDED people"))
     assert extended["Comment"] == "who's there"
     assert extended["Partition Columns"] == '["age"]'
+
+
+@pytest.mark.parametrize(
+    "source", ["table_changes('fed', 1)", "table_changes_by_path('/t', 1)", "delta_scan('/t')"]
+)
+def test_a_function_that_stands_for_a_table_is_one_on_spark_too(source):
+    parse_query(f"SELECT id FROM {source}", "spark").check_functions(())
+    with pytest.raises(InvalidStatement, match="calls the function"):
+        parse_query(f"SELECT shout(id) FROM {source}", "spark").check_functions(())
 
 
 def test_changes_of_a_table_are_rows_of_a_query(lake):
