@@ -180,7 +180,7 @@ class Connection:
         )
         location = location_of(name_or_location)
         body = definition.creation(
-            location, name if location else os.fspath(name_or_location), managed=managed
+            location, name if location else os.fspath(name_or_location), is_managed=managed
         )
         try:
             resource = self._service.call(operations.REGISTER_TABLE, body)

@@ -99,14 +99,14 @@ class _Purge(_Rewrite):
     """PURGE of files with many deleted rows."""
 
     def decide(self, table: MaintainedTable, config: DvPurgeConfig) -> Decision:
-        planned = self._dry_run(table, config)
-        prediction = _planned(planned)
+        metrics = self._dry_run(table, config)
+        prediction = _planned(metrics)
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or f"no files {share}")
         is_due = max(0, prediction.gain_bytes or 0) >= config.min_gain_bytes
         freed = byte_size_text(prediction.gain_bytes or 0)
-        reason = f"{counted(planned['numRemovedFiles'] or 0, 'file')} {share}: would free {freed}"
+        reason = f"{counted(metrics['numRemovedFiles'] or 0, 'file')} {share}: would free {freed}"
         if not is_due:
             reason += f", at least {byte_size_text(config.min_gain_bytes)} required"
         return _decision(prediction, reason, is_due)
@@ -125,14 +125,14 @@ class _Compaction(_Rewrite):
     """OPTIMIZE."""
 
     def decide(self, table: MaintainedTable, config: CompactionConfig) -> Decision:
-        planned = self._dry_run(table, config)
-        prediction = _planned(planned)
+        metrics = self._dry_run(table, config)
+        prediction = _planned(metrics)
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
-        saved, gained = prediction.gain_files or 0, prediction.gain_bytes or 0
-        become = _become(planned["numRemovedFiles"] or 0, "file")
-        reason = f"{become} {planned.num_new_files:,}, which frees {byte_size_text(gained)}"
-        is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
+        files_saved, gain_bytes = prediction.gain_files or 0, prediction.gain_bytes or 0
+        become = _become(metrics["numRemovedFiles"] or 0, "file")
+        reason = f"{become} {metrics.num_new_files:,}, which frees {byte_size_text(gain_bytes)}"
+        is_due = files_saved >= config.min_files_saved or gain_bytes >= config.min_gain_bytes
         if not is_due:
             reason += f"; {_required(config)}"
         return _decision(prediction, reason, is_due)
@@ -157,16 +157,18 @@ class _DvCompaction:
         except InvalidTableChange as error:  # nothing to do for a table without deletion vectors
             return Decision(False, error.message)
         before, after = compaction_result["num-vector-files"], compaction_result["new-vector-files"]
-        gained = compaction_result["gain-bytes"]
-        reason = f"{_become(before, 'deletion vector file')} {after:,}, which frees {byte_size_text(gained)}"
-        is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
+        gain_bytes = compaction_result["gain-bytes"]
+        reason = (
+            f"{_become(before, 'deletion vector file')} {after:,}, which frees {byte_size_text(gain_bytes)}"
+        )
+        is_due = before - after >= config.min_files_saved or gain_bytes >= config.min_gain_bytes
         if not is_due:
             reason = (
                 f"{reason}; {_required(config)}"
                 if before
                 else "no deletion vector files need to be compacted"
             )
-        return Decision(is_due, reason, gained, before - after, compaction_result["size-in-bytes"])
+        return Decision(is_due, reason, gain_bytes, before - after, compaction_result["size-in-bytes"])
 
     def perform(self, table: MaintainedTable, config: DvCompactionConfig) -> Outcome:
         del config

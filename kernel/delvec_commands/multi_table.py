@@ -109,30 +109,28 @@ class _PinnedService:
     def url(self) -> str | None:
         return self._service.url
 
-    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
-        if not self._is_current(table, asked.version, asked.timestamp):
-            return self._service.plan(table, asked)
-        asked = asked.model_copy(update={"version": self.versions.get(table)})
-        plan, files = self._service.plan(table, asked)
+    def plan(self, table: str, body: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+        if not self._is_current(table, body.version, body.timestamp):
+            return self._service.plan(table, body)
+        body = body.model_copy(update={"version": self.versions.get(table)})
+        plan, files = self._service.plan(table, body)
         self._record(plan.table_id, plan.version)
         return plan, files
 
-    def changes(self, table: str, asked: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+    def changes(self, table: str, body: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
         version = self._version(table)
-        is_current = asked.end_timestamp is None and (
-            asked.end_version is None or asked.end_version >= version
-        )
+        is_current = body.end_timestamp is None and (body.end_version is None or body.end_version >= version)
         if is_current:
-            asked = asked.model_copy(update={"end_version": version})
-        plan, files = self._service.changes(table, asked)
+            body = body.model_copy(update={"end_version": version})
+        plan, files = self._service.changes(table, body)
         if is_current:
             self._record(plan.table_id, version)
         return plan, files
 
-    def additions(self, table: str, asked: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+    def additions(self, table: str, body: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
         version = self._version(table)
-        last = version if asked.last_version is None else min(version, asked.last_version)
-        plan, files = self._service.additions(table, asked.model_copy(update={"last_version": last}))
+        last = version if body.last_version is None else min(version, body.last_version)
+        plan, files = self._service.additions(table, body.model_copy(update={"last_version": last}))
         self._record(plan.table_id, version)
         return plan, files
 
@@ -153,22 +151,24 @@ class _PinnedService:
         if self.read.setdefault(table, command) is not command:
             self.read[table] = None
 
-    def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
+    def begin(self, table: str, body: BeginRequest) -> BeginResponse:
         """Begin at the version of the transaction: a command at a newer one would undo what came between."""
-        begun = self._service.begin(table, asked)
-        version = self.versions.setdefault(begun.table_id, begun.version)
-        if begun.version == version:
-            return begun
+        begin_response = self._service.begin(table, body)
+        version = self.versions.setdefault(begin_response.table_id, begin_response.version)
+        if begin_response.version == version:
+            return begin_response
         pinned = self._service.call(operations.GET_SNAPSHOT, None, {"version": version}, table=table)
         # Columns that the command adds are only in the newest version's description. If that has changed otherwise, too,
         # the commit has a conflict, as every one that changes metadata.
-        described = _DESCRIPTION if asked.table_changes else frozenset[str]()
-        return begun.model_copy(update={name: value for name, value in pinned if name not in described})
+        described = _DESCRIPTION if body.table_changes else frozenset[str]()
+        return begin_response.model_copy(
+            update={name: value for name, value in pinned if name not in described}
+        )
 
-    def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
-        return self._service.allocate(table, asked)
+    def allocate(self, table: str, body: AllocateRequest) -> AllocateResponse:
+        return self._service.allocate(table, body)
 
-    def commit(self, table: str, asked: Changes) -> CommitResponse:
+    def commit(self, table: str, body: Changes) -> CommitResponse:
         """Keep a commit for the end of the transaction.
 
         Raises:
@@ -182,39 +182,39 @@ class _PinnedService:
         if table in self.commits:
             raise UnsupportedOperation(
                 f"The transaction has a command for this table already ({self.commits[table].operation}), whose changes a "
-                f"second one ({asked.operation}) would not see. Do both with one MERGE, or with one table.transaction().",
+                f"second one ({body.operation}) would not see. Do both with one MERGE, or with one table.transaction().",
                 table=table,
             )
-        if not asked.data_change:
+        if not body.data_change:
             raise UnsupportedOperation(
-                f"{asked.operation} only rearranges rows, and cannot be part of a transaction over several tables; run it by "
+                f"{body.operation} only rearranges rows, and cannot be part of a transaction over several tables; run it by "
                 "itself.",
                 table=table,
             )
-        version = self.versions.setdefault(table, asked.read_version)
-        if asked.read_version > version:
+        version = self.versions.setdefault(table, body.read_version)
+        if body.read_version > version:
             raise ConcurrentWrite(
-                f"The transaction has read version {version} of the table, but the changes ({asked.operation}) are based on "
-                f"version {asked.read_version}. Nothing was committed; run the transaction again.",
+                f"The transaction has read version {version} of the table, but the changes ({body.operation}) are based on "
+                f"version {body.read_version}. Nothing was committed; run the transaction again.",
                 table=table,
-                conflict={"winning-version": asked.read_version},
+                conflict={"winning-version": body.read_version},
             )
         if self.read.get(table) is not None and self.read[table] is running_command():
             del self.read[table]  # the commit says what this command has read
-        self.commits[table] = replace(asked, transaction_id="")
+        self.commits[table] = replace(body, transaction_id="")
         return CommitResponse(
             result="committed",
             version=None,
-            read_version=asked.read_version,
-            transaction_id=asked.transaction_id,
-            operation_metrics=dict(asked.metrics),
+            read_version=body.read_version,
+            transaction_id=body.transaction_id,
+            operation_metrics=dict(body.metrics),
         )
 
     def outcome(self, table: str, transaction_id: str, read_version: int | None = None) -> CommitOutcome:
         return self._service.outcome(table, transaction_id, read_version)
 
-    def register(self, asked: TableRequest) -> TableResource:
-        return self._service.register(asked)
+    def register(self, body: TableRequest) -> TableResource:
+        return self._service.register(body)
 
     def resolve(self, location: str) -> TableResource | None:
         return self._service.resolve(location)
@@ -399,18 +399,18 @@ class MultiTableTransaction(Generic[_Table]):
 
     def _sent(self, body: TransactionRequest) -> TransactionResponse:
         """Send the transaction, again if its outcome is unknown: under its id it takes effect once."""
-        lost: DelvecError | None = None
+        lost_response: DelvecError | None = None
         for number in range(_REPEATS):
             try:
                 return self._service.call(operations.COMMIT_TRANSACTION, body)
             except (CommitOutcomeUnknown, ServiceUnavailable) as error:
-                lost = error
+                lost_response = error
                 self._service.wait(pause(error, number))
         raise CommitOutcomeUnknown(
-            f"The response to transaction {self.transaction_id} was lost: {lost and lost.message} Commit it again, or ask for "
+            f"The response to transaction {self.transaction_id} was lost: {lost_response and lost_response.message} Commit it again, or ask for "
             "its outcome.",
             transaction_id=self.transaction_id,
-        ) from lost
+        ) from lost_response
 
     def _check_open(self) -> None:
         if self._is_over:

@@ -73,10 +73,10 @@ class ReadableTable:
             raise no_attribute(type(self).__name__, name, TABLE_HINTS)
 
     def _repr_html_(self) -> str:
-        shown: dict[str, Any] = {"location": self.location}
+        facts: dict[str, Any] = {"location": self.location}
         with suppress(DelvecError):  # a table that cannot be read shows only its location
             now = self.snapshot()
-            shown |= {
+            facts |= {
                 "version": now.version,
                 "columns": columns_of(StructType.from_json(now.table_schema)),
                 "partitioned by": ", ".join(now.partition_columns) or None,
@@ -85,7 +85,7 @@ class ReadableTable:
                 "deleted rows": f"{now.num_deleted_rows:,} in {now.num_deletion_vectors:,} deletion vectors",
             }
         return pairs(
-            f"Delta table {self.name}", {name: value for name, value in shown.items() if value is not None}
+            f"Delta table {self.name}", {name: value for name, value in facts.items() if value is not None}
         )
 
     def storage_credentials(self, operation: StorageOperation = "READ") -> StorageCredentials:
@@ -545,9 +545,9 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
     # One unknown count makes the sum unknown.
     whole = pc.ScalarAggregateOptions(skip_nulls=False)
     sums = [("size", "count"), ("rows", "sum", whole), ("size", "sum")]
-    grouped = pa.table(facts).group_by(keys).aggregate(sums)
+    groups = pa.table(facts).group_by(keys).aggregate(sums)
     if keys:
-        grouped = grouped.sort_by([(key, "ascending") for key in keys])
+        groups = groups.sort_by([(key, "ascending") for key in keys])
     return [
         {
             "values": {item.name: row[key] for item, key in zip(fields, keys, strict=True)},
@@ -555,6 +555,6 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
             "numRows": row["rows_sum"],
             "sizeInBytes": row["size_sum"],
         }
-        for row in grouped.to_pylist()
+        for row in groups.to_pylist()
         if row["size_count"]
     ]

@@ -134,35 +134,35 @@ class ServiceAdapter(ABC):
 
     # --- the port -----------------------------------------------------------------------------------------
 
-    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+    def plan(self, table: str, body: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan a scan; return the plan, and its files as an Arrow table."""
-        return self._planned(operations.PLAN_SCAN, table, asked)
+        return self._planned(operations.PLAN_SCAN, table, body)
 
-    def changes(self, table: str, asked: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+    def changes(self, table: str, body: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
         """Plan a read of the change data feed; as :meth:`plan`."""
-        return self._planned(operations.PLAN_CHANGES, table, asked)
+        return self._planned(operations.PLAN_CHANGES, table, body)
 
-    def additions(self, table: str, asked: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+    def additions(self, table: str, body: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
         """Plan a step of a stream; as :meth:`plan`."""
-        return self._planned(operations.PLAN_ADDITIONS, table, asked)
+        return self._planned(operations.PLAN_ADDITIONS, table, body)
 
-    def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
+    def begin(self, table: str, body: BeginRequest) -> BeginResponse:
         """Begin a transaction before data files are written."""
-        return self.call(operations.BEGIN, asked, table=table)
+        return self.call(operations.BEGIN, body, table=table)
 
-    def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
+    def allocate(self, table: str, body: AllocateRequest) -> AllocateResponse:
         """Reserve places for deletion vectors."""
-        return self.call(operations.ALLOCATE, asked, table=table)
+        return self.call(operations.ALLOCATE, body, table=table)
 
     def outcome(self, table: str, transaction_id: str, read_version: int | None = None) -> CommitOutcome:
         """Return the outcome of a commit, which may be unknown."""
         parameters = {"transaction-id": transaction_id, "read-version": read_version}
         return self.call(operations.FIND_COMMIT, None, parameters, table=table)
 
-    def register(self, asked: TableRequest) -> TableResource:
+    def register(self, body: TableRequest) -> TableResource:
         """Register the table at a location."""
-        resource = self.call(operations.REGISTER_TABLE, asked)
-        self.opened_by_location(resource, asked)
+        resource = self.call(operations.REGISTER_TABLE, body)
+        self.opened_by_location(resource, body)
         return resource
 
     def resolve(self, location: str) -> TableResource | None:
@@ -192,7 +192,7 @@ class ServiceAdapter(ABC):
             lambda: self._repeat(lambda: self._attempt(operation, body, present, path, key)),
         )
 
-    def commit(self, table: str, asked: Changes) -> CommitResponse:
+    def commit(self, table: str, body: Changes) -> CommitResponse:
         """Commit; if the response is lost, ask for the outcome before sending it again.
 
         The service recognises its transaction id, so it takes effect once.
@@ -200,35 +200,35 @@ class ServiceAdapter(ABC):
         Raises:
             CommitOutcomeUnknown: the request was sent, but no response came back.
         """
-        lost: DelvecError | None = None
-        transaction_id = asked.transaction_id
+        lost_response: DelvecError | None = None
+        transaction_id = body.transaction_id
         for number in range(_COMMIT_RETRIES + 1):
             try:
                 return self._registered(
                     table,
                     lambda: self._attempt(
-                        operations.COMMIT, asked, {}, {"table": table}, transaction_id or None
+                        operations.COMMIT, body, {}, {"table": table}, transaction_id or None
                     ),
                 )
             except _OUTCOME_UNKNOWN as error:
                 failure = error
             if _is_lost(failure):
-                lost = failure
+                lost_response = failure
             # While no response was lost, an error means that nothing was done. Afterwards, it says nothing about
             # the request whose response was lost, which may still be running. Not even TableNotFound does,
             # as the service may have lost its database.
-            if lost is None and isinstance(failure, _NOT_RETRIED):
+            if lost_response is None and isinstance(failure, _NOT_RETRIED):
                 raise failure
-            if self.is_closed or (lost is None and number == _COMMIT_RETRIES):
+            if self.is_closed or (lost_response is None and number == _COMMIT_RETRIES):
                 break
             self._sleep(pause(failure, number))
-            if lost is not None:
-                committed = self._committed(table, asked.read_version, transaction_id)
+            if lost_response is not None:
+                committed = self._committed(table, body.read_version, transaction_id)
                 if committed is not None:
                     return committed
-                if isinstance(lost, InternalError):
-                    raise lost
-        raise failure if lost is None else _outcome_unknown(lost, transaction_id)
+                if isinstance(lost_response, InternalError):
+                    raise lost_response
+        raise failure if lost_response is None else _outcome_unknown(lost_response, transaction_id)
 
     def opened_by_location(self, resource: TableResource, body: TableRequest) -> None:
         """Register a table with this request if the service later does not find it: its database may be lost."""
@@ -258,9 +258,9 @@ class ServiceAdapter(ABC):
             raise from_wire({"error": outcome.error.model_dump(by_alias=True)})
         return outcome.commit
 
-    def _planned(self, operation: Operation[Plan], table: str, asked: BaseModel) -> tuple[Plan, pa.Table]:
+    def _planned(self, operation: Operation[Plan], table: str, body: BaseModel) -> tuple[Plan, pa.Table]:
         plan, files = self._registered(
-            table, lambda: self._repeat(lambda: self._attempt_plan(operation, table, asked))
+            table, lambda: self._repeat(lambda: self._attempt_plan(operation, table, body))
         )
         if self.roots:
             vectors = files["deletion_vector"].combine_chunks()
@@ -315,13 +315,13 @@ def _is_lost(failure: DelvecError) -> bool:
     return bool(failure.details.pop("answer_lost", False)) or not is_definite
 
 
-def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:
-    if isinstance(lost, CommitOutcomeUnknown):
-        return lost
+def _outcome_unknown(lost_response: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:
+    if isinstance(lost_response, CommitOutcomeUnknown):
+        return lost_response
     unknown = CommitOutcomeUnknown(
-        f"the response to the commit of transaction {transaction_id} was lost: {lost.message}; look for its txnId in "
+        f"the response to the commit of transaction {transaction_id} was lost: {lost_response.message}; look for its txnId in "
         "the table's history before you retry",
         transaction_id=transaction_id,
     )
-    unknown.__cause__ = lost
+    unknown.__cause__ = lost_response
     return unknown

@@ -62,22 +62,22 @@ class TableService(Protocol):
     def url(self) -> str | None:
         """The service's root; None in this process."""
 
-    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+    def plan(self, table: str, body: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan a scan; return the plan, and its files as an Arrow table."""
 
-    def changes(self, table: str, asked: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+    def changes(self, table: str, body: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
         """Plan a read of the change data feed; as :meth:`plan`."""
 
-    def additions(self, table: str, asked: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+    def additions(self, table: str, body: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
         """Plan a step of a stream; as :meth:`plan`."""
 
-    def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
+    def begin(self, table: str, body: BeginRequest) -> BeginResponse:
         """Begin a transaction before data files are written."""
 
-    def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
+    def allocate(self, table: str, body: AllocateRequest) -> AllocateResponse:
         """Reserve places for deletion vectors."""
 
-    def commit(self, table: str, asked: Changes) -> CommitResponse:
+    def commit(self, table: str, body: Changes) -> CommitResponse:
         """Commit a transaction; one that is sent again gets the same answer.
 
         Raises:
@@ -88,7 +88,7 @@ class TableService(Protocol):
     def outcome(self, table: str, transaction_id: str, read_version: int | None = None) -> CommitOutcome:
         """Return the outcome of a commit, which may be unknown."""
 
-    def register(self, asked: TableRequest) -> TableResource:
+    def register(self, body: TableRequest) -> TableResource:
         """Register the table at a location."""
 
     def resolve(self, location: str) -> TableResource | None:

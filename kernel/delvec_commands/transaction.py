@@ -339,7 +339,7 @@ class Transaction:
             InvalidCommit: or a subclass; the changes contradict the table.
             CommitOutcomeUnknown: the response was lost.
         """
-        asked = request(
+        changes = request(
             Changes,
             read_version=self.read_version,
             read_mark=self._read_mark,
@@ -360,7 +360,7 @@ class Transaction:
         )
         # Not read from the wire's form, where rows are bytes.
         changes = replace(
-            asked,
+            changes,
             reads=self._reads,
             removes=self._removes,
             row_deletes=self._row_deletes,

@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return the end of a batch; versions without new rows are a batch only at the query's start and now and then."""
         time.sleep(max(0.0, self._looked_at + _IDLE_SECONDS - time.monotonic()))
         begin = start if self._passed is None or self._passed[0] != start else self._passed[1]
-        step = self._stream.step(begin, limited=limited, last_version=self._last_version)
+        step = self._stream.step(begin, with_limits=limited, last_version=self._last_version)
         now = time.monotonic()
         is_due = now - self._noted_at >= _BEHIND_SECONDS and step.end != start
         if step.found or start == self._stream.beginning or is_due:

@@ -111,7 +111,7 @@ def _scan(
     )
 
 
-def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, marked_only: bool) -> Scan:
+def _read_as(plan: ChangesResponse, schema: StructType, files: pa.Table, *, marked_only: bool) -> Scan:
     """Return a scan of data files, as a plan of the table would give it."""
     return Scan(
         table_id=plan.table_id,
@@ -121,8 +121,8 @@ def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, ma
         schema=schema,
         partition_columns=plan.partition_columns,
         configuration=plan.configuration,
-        files=planned,
-        num_files_total=planned.num_rows,
+        files=files,
+        num_files_total=files.num_rows,
         marked_only=marked_only,
     )
 

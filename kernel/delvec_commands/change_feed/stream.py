@@ -64,9 +64,9 @@ class TableStream:
 
     beginning = BEGINNING
 
-    def __init__(self, service: TableService, pinned: SnapshotResponse, options: StreamOptions) -> None:
+    def __init__(self, service: TableService, snapshot: SnapshotResponse, options: StreamOptions) -> None:
         self._service = service
-        self._pinned = pinned
+        self._pinned = snapshot
         self._options = options
         self._start_checked = False
 
@@ -81,20 +81,20 @@ class TableStream:
         return self._ask(StreamPosition(version=0), max_files=0, list_files=False)[0].version
 
     def step(
-        self, start: Mapping[str, Any], *, limited: bool = True, last_version: int | None = None
+        self, start: Mapping[str, Any], *, with_limits: bool = True, last_version: int | None = None
     ) -> StreamStep:
         """Plan the step from a position; reads no rows.
 
         Args:
             start: a position.
-            limited: whether the limits in the options apply.
+            with_limits: whether the limits in the options apply.
             last_version: treat this version as the newest.
 
         Raises:
             SourceRowsChanged: or another error of the service, see docs/streaming.md.
         """
         limits: dict[str, Any] = {}
-        if limited:
+        if with_limits:
             limits = {"max_files": self._options.max_files, "max_bytes": self._options.max_bytes}
         answer, _ = self._ask(self._position(start), last_version=last_version, list_files=False, **limits)
         return StreamStep(
@@ -141,12 +141,12 @@ class TableStream:
 
     # --- positions ------------------------------------------------------------------------------------------
 
-    def _position(self, stored: Mapping[str, Any]) -> StreamPosition | None:
-        if stored == BEGINNING:
+    def _position(self, checkpoint: Mapping[str, Any]) -> StreamPosition | None:
+        if checkpoint == BEGINNING:
             return None
-        self._check_read_change_feed(stored)
+        self._check_read_change_feed(checkpoint)
         try:
-            if stored.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
+            if checkpoint.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
                 raise SourceRowsChanged(
                     f"The checkpoint belongs to a different table than the one now at {self._pinned.location}; start a new "
                     "query with a new checkpoint.",
@@ -154,30 +154,30 @@ class TableStream:
                     location=self._pinned.location,
                 )
             return StreamPosition(
-                version=stored["version"], index=stored["index"], snapshot=stored["snapshot"]
+                version=checkpoint["version"], index=checkpoint["index"], snapshot=checkpoint["snapshot"]
             )
         except (KeyError, ValueError) as error:
             raise BadRequest(
-                f"The checkpoint has {dict(stored)} for table '{self._pinned.name}', which is not a position of a Delvec "
+                f"The checkpoint has {dict(checkpoint)} for table '{self._pinned.name}', which is not a position of a Delvec "
                 "stream. A checkpoint of another source cannot be resumed; start with a new checkpoint."
             ) from error
 
-    def _check_read_change_feed(self, stored: Mapping[str, Any]) -> None:
+    def _check_read_change_feed(self, checkpoint: Mapping[str, Any]) -> None:
         """Refuse a position of a stream with another readChangeFeed; positions of older releases do not record it."""
-        fed = stored.get(_READ_CHANGE_FEED, self._options.read_change_feed)
-        if fed == self._options.read_change_feed:
+        was_change_feed = checkpoint.get(_READ_CHANGE_FEED, self._options.read_change_feed)
+        if was_change_feed == self._options.read_change_feed:
             return
         name = self._pinned.name
         was, now = (
             ("changes of each version", "rows as they were added")
-            if fed
+            if was_change_feed
             else ("rows as they were added", "changes of each version")
         )
         raise BadRequest(
-            f"The checkpoint belongs to a query with readChangeFeed={str(bool(fed)).lower()}, which read {was} of "
+            f"The checkpoint belongs to a query with readChangeFeed={str(bool(was_change_feed)).lower()}, which read {was} of "
             f"table '{name}', "
             f"and this query would continue with {now}: rows would be lost or repeated. Set the option "
-            f"readChangeFeed={str(bool(fed)).lower()} again, or start a new query with a new checkpoint.",
+            f"readChangeFeed={str(bool(was_change_feed)).lower()} again, or start a new query with a new checkpoint.",
             table=name,
             option="readChangeFeed",
         )
@@ -202,14 +202,14 @@ class TableStream:
     # --- files ----------------------------------------------------------------------------------------------
 
     def _ask(self, start: StreamPosition | None, **fields: Any) -> tuple[AdditionsResponse, pa.Table]:
-        options, pinned = self._options, self._pinned
+        options, snapshot = self._options, self._pinned
         beginning: dict[str, Any] = {"start": start}
         if start is None:
             beginning = {
                 "starting_version": options.starting_version,
                 "starting_timestamp": options.starting_timestamp,
             }
-        asked = request(
+        additions_request = request(
             AdditionsRequest,
             **beginning,
             ignore_deletes=options.ignore_deletes,
@@ -217,17 +217,17 @@ class TableStream:
             change_feed=options.read_change_feed,
             pass_lost_versions=not options.fail_on_data_loss,
             read_with=ReadSchema(
-                version=pinned.version,
-                table_schema=pinned.table_schema,
-                partition_columns=pinned.partition_columns,
-                configuration=pinned.configuration,
+                version=snapshot.version,
+                table_schema=snapshot.table_schema,
+                partition_columns=snapshot.partition_columns,
+                configuration=snapshot.configuration,
             ),
             check_start=not self._start_checked and fields.get("max_files") != 0,
-            metadata_id=pinned.metadata_id,
+            metadata_id=snapshot.metadata_id,
             **fields,
         )
-        answered = self._service.additions(pinned.table_id, asked)
-        self._start_checked = self._start_checked or asked.check_start
+        answered = self._service.additions(snapshot.table_id, additions_request)
+        self._start_checked = self._start_checked or additions_request.check_start
         return answered
 
     def _additions(self, answer: AdditionsResponse, files: pa.Table) -> Iterator[Scan]:
@@ -241,7 +241,7 @@ class TableStream:
         if self._options.read_change_feed:
             columns += feed_columns(is_change_file=False)
         for number in range(max(rounds, default=-1) + 1):
-            chosen = files.filter(pa.array([each == number for each in rounds]))
+            round_files = files.filter(pa.array([each == number for each in rounds]))
             yield Scan(
                 table_id=answer.table_id,
                 name=answer.name,
@@ -250,8 +250,8 @@ class TableStream:
                 schema=self.schema,
                 partition_columns=columns,
                 configuration=self._pinned.configuration,
-                files=chosen,
-                num_files_total=chosen.num_rows,
+                files=round_files,
+                num_files_total=round_files.num_rows,
                 roots=self._service.roots_of(answer.location),
             )
 

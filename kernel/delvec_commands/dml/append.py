@@ -96,13 +96,21 @@ class NewRows:
         changes: list[WriteChange] = (
             [] if options.definition is None else [options.definition[0].replacement()]
         )
-        begun, schema = begin(service, table.id, options.operation, changes)
-        known = -1 if application is None else begun.app_transactions.get(application.app_id, -1)
+        begin_response, schema = begin(service, table.id, options.operation, changes)
+        known = -1 if application is None else begin_response.app_transactions.get(application.app_id, -1)
         if application is not None and known >= application.version:
-            return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
+            return cls(
+                service,
+                table,
+                begin_response,
+                data,
+                _target(begin_response, schema),
+                options,
+                already_applied=True,
+            )
         evolves = options.merge_schema or options.overwrite_schema
         if evolves or identity_values.identity_columns(schema):
-            widens = is_true(begun.configuration, "delta.enableTypeWidening")
+            widens = is_true(begin_response.configuration, "delta.enableTypeWidening")
             # With overwrite_schema the types come from the rows, not from the table.
             types = StructType(()) if options.overwrite_schema else schema
             data, columns = data_schema.with_schema(data, types, widens=widens and options.merge_schema)
@@ -110,22 +118,22 @@ class NewRows:
                 _check_identity(schema, columns)
         if evolves:
             for attempt in range(_ATTEMPTS):
-                changes = _changes(schema, begun, columns, options)
+                changes = _changes(schema, begin_response, columns, options)
                 if not changes:
                     break
                 try:
-                    begun, schema = begin(service, table.id, "WRITE", changes)
+                    begin_response, schema = begin(service, table.id, "WRITE", changes)
                     break
                 except InvalidTableChange:
                     # Another writer may have added the column meanwhile.
                     if attempt == _ATTEMPTS - 1:
                         raise
                     now, schema = begin(service, table.id, "WRITE")
-                    if now.version == begun.version:
+                    if now.version == begin_response.version:
                         raise
-                    begun = now
-        table.check_source_version(begun.version)
-        return cls(service, table, begun, data, _target(begun, schema), options, changes)
+                    begin_response = now
+        table.check_source_version(begin_response.version)
+        return cls(service, table, begin_response, data, _target(begin_response, schema), options, changes)
 
     def transaction(
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
@@ -185,22 +193,22 @@ class NewRows:
 
 
 def _changes(
-    schema: StructType, begun: BeginResponse, columns: StructType, options: WriteOptions
+    schema: StructType, begin_response: BeginResponse, columns: StructType, options: WriteOptions
 ) -> list[WriteChange]:
     if options.overwrite_schema:
-        return data_schema.replaced(schema, begun.partition_columns, columns, options.partition_by)
-    widens = is_true(begun.configuration, "delta.enableTypeWidening")
+        return data_schema.replaced(schema, begin_response.partition_columns, columns, options.partition_by)
+    widens = is_true(begin_response.configuration, "delta.enableTypeWidening")
     return data_schema.evolved(schema, columns, widens=widens)
 
 
-def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
+def _target(begin_response: BeginResponse, schema: StructType) -> WriteTarget:
     return WriteTarget(
-        location=begun.location,
+        location=begin_response.location,
         schema=identity_values.fillable(schema),
-        partition_columns=begun.partition_columns,
-        configuration=begun.configuration,
-        transaction_id=begun.transaction_id,
-        generated_columns=generates(begun.protocol),
+        partition_columns=begin_response.partition_columns,
+        configuration=begin_response.configuration,
+        transaction_id=begin_response.transaction_id,
+        generated_columns=generates(begin_response.protocol),
         identity=identity_values.identity_columns(schema),
     )
 

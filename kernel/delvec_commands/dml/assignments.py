@@ -214,18 +214,18 @@ def _value(
 ) -> Expression:
     """Return the expression of one value, which may read the relations ``readable``."""
     if isinstance(value, _SourceColumn):
-        parsed = _taken(value.name, column, tables, readable, where, evolves=evolves)
+        expression = _taken(value.name, column, tables, readable, where, evolves=evolves)
     elif isinstance(value, str):
         text = value
         if value.strip().upper() == "DEFAULT" and not any(
             "default" in each for each in tables.of(*readable).values()
         ):
             text = _default(column)
-        parsed = _parsed(text, tables, readable, f"{where}, column '{column.name}'")
+        expression = _parsed(text, tables, readable, f"{where}, column '{column.name}'")
     else:
-        parsed = parse_expression(literal(value, column.type), {})
-    _check_kind(parsed, column, where)
-    return parsed
+        expression = parse_expression(literal(value, column.type), {})
+    _check_kind(expression, column, where)
+    return expression
 
 
 def _taken(

@@ -71,7 +71,7 @@ def delete(
         ):  # otherwise the transaction has begun, with files of its own
             transaction.transaction_id = begin(service, table.id, "DELETE")[0].transaction_id
         target = row_command.target_of(scan, transaction.transaction_id)
-    copied = touched_files.change(
+    num_copied_rows = touched_files.change(
         transaction, table.engine, rest, row_deletes, files, target, vectors=vectors
     )
     if target is not None:
@@ -82,7 +82,9 @@ def delete(
     deleted = touched_files.rows_of([*_whole_files(whole), *files])
     # The service's count takes precedence: it uses the statistics in the log.
     counted = {} if deleted is None else {"numDeletedRows": deleted}
-    commit_response = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
+    commit_response = transaction.commit(
+        metrics={"numCopiedRows": num_copied_rows, **counted, **clock.metrics()}
+    )
     return Metrics.of(commit_response, {**_METRICS, "numDeletedRows": deleted})
 
 
@@ -112,8 +114,8 @@ def delete_keys(
     if dry_run:
         schema = StructType.from_json(table.snapshot().table_schema)
     else:
-        begun, schema = begin(service, table.id, "DELETE")
-        transaction_id = begun.transaction_id
+        begin_response, schema = begin(service, table.id, "DELETE")
+        transaction_id = begin_response.transaction_id
     text = _join(schema, source.schema, on)
     relations = {TARGET: schema, SOURCE: source.schema}
     terms = conjuncts(text, relations)
@@ -146,23 +148,23 @@ def delete_keys(
         dry_run=dry_run,
     )
     target = row_command.target_of(scan, transaction_id)
-    changed = table.engine.change_rows(scan, change, target)
+    changed_rows = table.engine.change_rows(scan, change, target)
     clock.scanned()
-    files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors, may_rewrite=not feed)
+    files = touched_files.touched_files(scan, changed_rows.row_deletes, vectors=vectors, may_rewrite=not feed)
     if dry_run:
         return _dry_run(files, clock)
     shown = text if predicate is None else f"{text} AND ({predicate})"
     transaction = _transaction(service, table, scan, reads or _EVERYTHING, user_metadata, shown)
     transaction.transaction_id = target.transaction_id
-    transaction.add_change_files(changed.change_files)
-    row_deletes = changed.row_deletes
-    copied = touched_files.change(
+    transaction.add_change_files(changed_rows.change_files)
+    row_deletes = changed_rows.row_deletes
+    num_copied_rows = touched_files.change(
         transaction, table.engine, scan, row_deletes, files, target, vectors=vectors
     )
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    metrics = {"numCopiedRows": copied, "numDeletedRows": touched_files.rows_of(files) or 0}
+    metrics = {"numCopiedRows": num_copied_rows, "numDeletedRows": touched_files.rows_of(files) or 0}
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 
@@ -175,20 +177,20 @@ def _with_change_files(
     clock: Clock,
 ) -> Metrics:
     """Delete from a table with change data feed but without deletion vectors, writing change files."""
-    begun, _ = begin(service, table.id, "DELETE")
-    target = row_command.target_of(scan, begun.transaction_id)
+    begin_response, _ = begin(service, table.id, "DELETE")
+    target = row_command.target_of(scan, begin_response.transaction_id)
     clause = Clause(
         "matched", "delete", parse_expression(condition.text, {TARGET: scan.schema}, {TARGET: ""})
     )
-    changed = table.engine.change_rows(scan, RowChange([clause], change_feed=True), target)
+    changed_rows = table.engine.change_rows(scan, RowChange([clause], change_feed=True), target)
     clock.scanned()
     transaction = _transaction(service, table, scan, condition.text, user_metadata)
-    transaction.transaction_id = begun.transaction_id
-    copied = row_command.take_over(transaction, table, scan, changed, target)
+    transaction.transaction_id = begin_response.transaction_id
+    num_copied_rows = row_command.take_over(transaction, table, scan, changed_rows, target)
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    metrics = {"numCopiedRows": copied, "numDeletedRows": changed.rows_deleted}
+    metrics = {"numCopiedRows": num_copied_rows, "numDeletedRows": changed_rows.rows_deleted}
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 

@@ -103,40 +103,40 @@ def merge(
         user_metadata: text for the table's history.
     """
     clock = Clock()
-    begun: SnapshotResponse
+    begin_response: SnapshotResponse
     transaction_id = None
     if dry_run:
-        begun = table.snapshot()
-        schema = StructType.from_json(begun.table_schema)
+        begin_response = table.snapshot()
+        schema = StructType.from_json(begin_response.table_schema)
     else:
-        begun, schema = begin(service, table.id, "MERGE")
-        transaction_id = begun.transaction_id
-    table.check_source_version(begun.version)
-    source = _at_same_version(table, statement, source, begun.version)
-    added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
-    target_schema = with_new_columns(schema, added)
-    if added and not dry_run:
+        begin_response, schema = begin(service, table.id, "MERGE")
+        transaction_id = begin_response.transaction_id
+    table.check_source_version(begin_response.version)
+    source = _at_same_version(table, statement, source, begin_response.version)
+    additions = new_columns(statement, schema, source.schema) if statement.merge_schema else []
+    target_schema = with_new_columns(schema, additions)
+    if additions and not dry_run:
         try:
-            evolved, target_schema = begin(service, table.id, "MERGE", added)
+            evolved_response, target_schema = begin(service, table.id, "MERGE", additions)
         except InvalidTableChange:
             # Another writer may have added the column meanwhile.
-            if table.version() == begun.version:
+            if table.version() == begin_response.version:
                 raise
             return merge(service, table, statement, source, user_metadata=user_metadata)
-        begun, transaction_id = evolved, evolved.transaction_id
-        table.check_source_version(begun.version)
-    resolved = _resolve(statement, schema, target_schema, source)
-    scan = _scan(table, resolved, begun.version)
+        begin_response, transaction_id = evolved_response, evolved_response.transaction_id
+        table.check_source_version(begin_response.version)
+    bound_statement = _resolve(statement, schema, target_schema, source)
+    scan = _scan(table, bound_statement, begin_response.version)
     if scan.schema != schema:
         # The schema changed between the snapshot and the plan: resolve names again.
         return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
-    change = _change(resolved, scan, source, dry_run=dry_run)
-    target = _target(resolved, scan, transaction_id, target_schema)
-    changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
+    change = _change(bound_statement, scan, source, dry_run=dry_run)
+    target = _target(bound_statement, scan, transaction_id, target_schema)
+    changed_rows = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
-    counts = _counts(changed, statement.clauses)
+    counts = _counts(changed_rows, statement.clauses)
     if dry_run:
-        files = touched_files.touched_files(scan, changed.row_deletes, vectors=scan.deletes_by_vector)
+        files = touched_files.touched_files(scan, changed_rows.row_deletes, vectors=scan.deletes_by_vector)
         values = {**_METRICS, **counts, **row_command.foreseen(files, "numTarget"), **clock.metrics()}
         return touched_files.DryRun(values, files)
     transaction = Transaction(
@@ -147,21 +147,21 @@ def merge(
         read_mark=scan.read_mark,
         transaction_id=transaction_id,
         engine_info=table.engine.name,
-        predicate=resolved.reads,
+        predicate=bound_statement.reads,
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
     reads_itself = table.source_version is not None or _reads_itself(table, statement)
-    transaction.mark_read(whole_table=reads_itself, rows=changed.matched)
-    transaction.change_table([*added, *identity_values.advances(target.identity, changed.adds)])
-    changed = replace(changed, adds=identity_values.without_marks(changed.adds))
+    transaction.mark_read(whole_table=reads_itself, rows=changed_rows.matched)
+    transaction.change_table([*additions, *identity_values.advances(target.identity, changed_rows.adds)])
+    changed_rows = replace(changed_rows, adds=identity_values.without_marks(changed_rows.adds))
     kept = row_command.target_of(scan, transaction_id, target_schema)
-    copied = row_command.take_over(transaction, table, scan, changed, kept)
+    num_copied_rows = row_command.take_over(transaction, table, scan, changed_rows, kept)
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **counts, **clock.metrics()}, None)
-    counts["numTargetRowsCopied"] = copied
-    counts["numOutputRows"] = changed.rows_inserted + changed.rows_updated + copied
+    counts["numTargetRowsCopied"] = num_copied_rows
+    counts["numOutputRows"] = changed_rows.rows_inserted + changed_rows.rows_updated + num_copied_rows
     return Metrics.of(transaction.commit(metrics=counts | clock.metrics()), _METRICS)
 
 
@@ -173,12 +173,12 @@ def planned(
     schema = StructType.from_json(snapshot.table_schema)
     table.check_source_version(snapshot.version)
     source = _at_same_version(table, statement, source, snapshot.version)
-    added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
-    target_schema = with_new_columns(schema, added)
-    resolved = _resolve(statement, schema, target_schema, source)
-    scan = _scan(table, resolved, snapshot.version)
-    change = _change(resolved, scan, source, dry_run=True)
-    return row_ids.add_to_change(scan, change, _target(resolved, scan, None, target_schema))
+    additions = new_columns(statement, schema, source.schema) if statement.merge_schema else []
+    target_schema = with_new_columns(schema, additions)
+    bound_statement = _resolve(statement, schema, target_schema, source)
+    scan = _scan(table, bound_statement, snapshot.version)
+    change = _change(bound_statement, scan, source, dry_run=True)
+    return row_ids.add_to_change(scan, change, _target(bound_statement, scan, None, target_schema))
 
 
 def _reads_itself(table: WritableTable, statement: MergeStatement) -> bool:
@@ -195,16 +195,16 @@ def _at_same_version(
     return table.engine.merge_source(_AtVersion(statement.source, version))
 
 
-def _scan(table: WritableTable, resolved: _Resolved, version: int) -> Scan:
-    reads = None if resolved.reads == _EVERY_ROW else resolved.reads
+def _scan(table: WritableTable, bound_statement: _Resolved, version: int) -> Scan:
+    reads = None if bound_statement.reads == _EVERY_ROW else bound_statement.reads
     scan, _ = table.plan(predicate=reads, version=version, row_ids=True)
     return scan
 
 
-def _change(resolved: _Resolved, scan: Scan, source: MergeSource, *, dry_run: bool) -> RowChange:
+def _change(bound_statement: _Resolved, scan: Scan, source: MergeSource, *, dry_run: bool) -> RowChange:
     return RowChange(
-        resolved.clauses,
-        on=resolved.on,
+        bound_statement.clauses,
+        on=bound_statement.on,
         source=source,
         change_feed=scan.keeps_change_feed,
         dry_run=dry_run,
@@ -212,10 +212,10 @@ def _change(resolved: _Resolved, scan: Scan, source: MergeSource, *, dry_run: bo
 
 
 def _target(
-    resolved: _Resolved, scan: Scan, transaction_id: str | None, target_schema: StructType
+    bound_statement: _Resolved, scan: Scan, transaction_id: str | None, target_schema: StructType
 ) -> WriteTarget:
     target = row_command.target_of(scan, transaction_id, target_schema)
-    if all(clause.action != "insert" for clause in resolved.clauses):
+    if all(clause.action != "insert" for clause in bound_statement.clauses):
         return target
     return replace(
         target,
@@ -292,18 +292,18 @@ def _condition(text: str | None, relations: Mapping[str, StructType], aliases: M
 # --- history ----------------------------------------------------------------------------------------------
 
 
-def _counts(changed: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:
+def _counts(changed_rows: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:
     counts = {
-        "numSourceRows": changed.source_rows,
-        "numTargetRowsInserted": changed.rows_inserted,
-        "numTargetRowsUpdated": changed.rows_updated,
-        "numTargetRowsDeleted": changed.rows_deleted,
-        "numOutputRows": changed.rows_inserted + changed.rows_updated,
+        "numSourceRows": changed_rows.source_rows,
+        "numTargetRowsInserted": changed_rows.rows_inserted,
+        "numTargetRowsUpdated": changed_rows.rows_updated,
+        "numTargetRowsDeleted": changed_rows.rows_deleted,
+        "numOutputRows": changed_rows.rows_inserted + changed_rows.rows_updated,
     }
     for action, done in (("update", "Updated"), ("delete", "Deleted")):
         matches = {clause.match for clause in clauses if clause.action == action}
         if len(matches) < 2:  # noqa: PLR2004 - the engine does not count the two kinds of matches separately
-            total = changed.rows_updated if action == "update" else changed.rows_deleted
+            total = changed_rows.rows_updated if action == "update" else changed_rows.rows_deleted
             counts[f"numTargetRowsMatched{done}"] = total if matches == {"matched"} else 0
             counts[f"numTargetRowsNotMatchedBySource{done}"] = (
                 total if "not-matched-by-source" in matches else 0

@@ -157,14 +157,14 @@ class OptimizeRun:
             for each in parts
         ]
         bins = self._measured(scan, bins, [each.sources is None for each in parts])
-        chosen = sum(len(each.files) for each in bins)
+        num_removed = sum(len(each.files) for each in bins)
         values = {
             **_METRICS,
-            "numRemovedFiles": chosen,
+            "numRemovedFiles": num_removed,
             "numRemovedBytes": sum(each.size for each in bins),
             "numBins": len(bins),
             "totalConsideredFiles": len(scan),
-            "totalFilesSkipped": len(scan) - chosen,
+            "totalFilesSkipped": len(scan) - num_removed,
             **self._elapsed(),
         }
         gain = sum(each.size - each.live_size for each in bins)
@@ -326,14 +326,14 @@ class OptimizeRun:
         copier = self._copier
         if copier is None:
             return None
-        tolerated = options.max_deleted_ratio
+        max_deleted_ratio = options.max_deleted_ratio
         if options.rewrite == "auto":
-            tolerated = min(tolerated, MAX_DELETED_RATIO)
+            max_deleted_ratio = min(max_deleted_ratio, MAX_DELETED_RATIO)
         return CopyPlan(
             scan,
             lambda: self._statistics(scan),
             options.rewrite,
-            tolerated,
+            max_deleted_ratio,
             self._rules.target_size,
             copier,
         )
@@ -373,16 +373,16 @@ class OptimizeRun:
         is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
         columns = [parse_path(name) for name in options.zorder_by]
         if is_clustered:
-            clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
-            if clustered and columns:
+            clustering_columns = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
+            if clustering_columns and columns:
                 raise InvalidTableChange(
-                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustered)}; OPTIMIZE "
+                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustering_columns)}; OPTIMIZE "
                     "sorts it by these columns. Leave out ZORDER BY, or change the columns with ALTER TABLE ... "
                     "CLUSTER BY.",
                     table=scan.name,
                 )
-            if clustered:
-                return ZCubeRules(clustered, True, options.full, options.max_deleted_ratio)
+            if clustering_columns:
+                return ZCubeRules(clustering_columns, True, options.full, options.max_deleted_ratio)
         if options.full:
             raise InvalidTableChange(
                 f"OPTIMIZE ... FULL needs a clustered table, but table '{scan.name}' has no clustering columns; leave "
@@ -396,22 +396,24 @@ class OptimizeRun:
 
     def _commit(self, engine: Engine, scan: Scan, parts: Sequence[Part]) -> None:
         options = self._options
-        begun, _ = begin(self._service, self._table.id, options.operation)
-        target = row_command.target_of(scan, begun.transaction_id)
+        begin_response, _ = begin(self._service, self._table.id, options.operation)
+        target = row_command.target_of(scan, begin_response.transaction_id)
         if options.max_memory is not None:
             most = options.max_memory // _ROW_GROUPS_IN_MEMORY
             target = replace(target, row_group_bytes=min(ROW_GROUP_BYTES, most))
         target = replace(target, advance=self.progress.advance)
         bins = [_paths(scan, each.bin) for each in parts]
-        copied = {number: each.sources for number, each in enumerate(parts) if each.sources is not None}
-        written = self._copy_or_write(engine, scan, bins, copied, target)
+        sources_by_bin = {
+            number: each.sources for number, each in enumerate(parts) if each.sources is not None
+        }
+        compacted_files = self._copy_or_write(engine, scan, bins, sources_by_bin, target)
         transaction = Transaction(
             self._service,
             self._table.id,
             options.operation,
             scan.version,
             read_mark=scan.read_mark,
-            transaction_id=begun.transaction_id,
+            transaction_id=begin_response.transaction_id,
             engine_info=engine.name,
             data_change=False,
             operation_parameters=self._parameters(),
@@ -419,12 +421,12 @@ class OptimizeRun:
         )
         transaction.keeps_row_ids = True
         transaction.remove([path for paths in bins for path in paths])
-        transaction.add(written.adds)
-        for path, runs in written.rewritten.items():
+        transaction.add(compacted_files.adds)
+        for path, runs in compacted_files.rewritten.items():
             transaction.record_rewrite(path, runs)
-        if written.row_map:
-            transaction.record_row_map(written.row_map)
-        transaction.delete_added_rows(written.deleted)
+        if compacted_files.row_map:
+            transaction.record_row_map(compacted_files.row_map)
+        transaction.delete_added_rows(compacted_files.deleted)
         commit_response = transaction.commit()
         self._version = commit_response.version
         for name in _SUMMED:
@@ -435,13 +437,13 @@ class OptimizeRun:
         engine: Engine,
         scan: Scan,
         bins: Sequence[Sequence[str]],
-        copied: Mapping[int, Sequence[SourceFile]],
+        sources_by_bin: Mapping[int, Sequence[SourceFile]],
         target: WriteTarget,
     ) -> Compacted:
         """Copy some bins, and rewrite the others."""
         copied_bins: dict[int, Compacted | None] = {}
-        if copied and self._copies is not None:
-            copied_bins = self._copies.copy(list(copied.items()), target)
+        if sources_by_bin and self._copies is not None:
+            copied_bins = self._copies.copy(list(sources_by_bin.items()), target)
         rest = [paths for number, paths in enumerate(bins) if copied_bins.get(number) is None]
         compactions = [each for each in copied_bins.values() if each is not None]
         self._add("numBinsCopied", len(compactions))
@@ -516,17 +518,17 @@ def _paths(scan: Scan, found: Bin) -> list[str]:
     return paths
 
 
-def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
+def _sorted_as_before(scan: Scan, compacted_files: Compacted) -> Compacted:
     """Return the new files tagged with the ZCube that each one's rows came from, because they keep its order."""
     facts = scan.files.select(["path", "tags", "clustering_provider"]).to_pylist()
     sources = {row["path"]: row for row in facts}
     adds = []
-    for add in compacted.adds:
-        source = sources[compacted.rewritten[add.path][0].source]
+    for add in compacted_files.adds:
+        source = sources[compacted_files.rewritten[add.path][0].source]
         tags = {name: text for name, text in source["tags"] or () if name.startswith("ZCUBE_")}
         provider = source["clustering_provider"]
         adds.append(replace(add, tags=tags, clustering_provider=provider) if "ZCUBE_ID" in tags else add)
-    return replace(compacted, adds=adds)
+    return replace(compacted_files, adds=adds)
 
 
 def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:

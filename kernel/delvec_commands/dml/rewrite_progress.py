@@ -130,7 +130,7 @@ def reported(
 
     Blocks that take less than a second are not reported. Failed reports are ignored: they must not fail the rewrite.
     """
-    began, ended = time.monotonic(), threading.Event()
+    began, stop_event = time.monotonic(), threading.Event()
     task = service.task_id or str(uuid.uuid4())
 
     def report(state: Literal["running", "done", "failed"]) -> None:
@@ -151,7 +151,7 @@ def reported(
             service.call(operations.REPORT_TASK, body, table=table_id)
 
     def keep() -> None:
-        while not ended.wait(_REPORT_SECONDS):
+        while not stop_event.wait(_REPORT_SECONDS):
             report("running")
 
     reporter = threading.Thread(target=keep, name="delvec-progress", daemon=True)
@@ -161,7 +161,7 @@ def reported(
         yield
         state = "done"
     finally:
-        ended.set()
+        stop_event.set()
         reporter.join()
         if time.monotonic() - began >= _REPORT_SECONDS:
             report(state)

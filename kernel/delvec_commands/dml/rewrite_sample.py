@@ -68,15 +68,15 @@ def with_measured_sizes(scan: Scan, bins: Sequence[Bin], write: Write) -> list[B
     live = np.where(counted, sizes * (1.0 - ratios), np.nan)
     live[counts > _MAX_ROWS] = np.nan
     samples = [each for each in _samples(bins, sizes) if not np.isnan(live[each.files]).any()]
-    expected = float(sum(each.share * live[each.files].sum() for each in samples))
-    if expected < 1:
+    expected_size = float(sum(each.share * live[each.files].sum() for each in samples))
+    if expected_size < 1:
         return list(bins)
     try:
         with tempfile.TemporaryDirectory(prefix="delvec-sample-") as folder:
             written = _written(scan, samples, write, Path(folder).as_uri())
     except (DelvecError, OSError):
         return list(bins)  # the command itself will raise this error
-    return [replace(each, live_size=round(each.live_size * written / expected)) for each in bins]
+    return [replace(each, live_size=round(each.live_size * written / expected_size)) for each in bins]
 
 
 def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]:
@@ -117,7 +117,7 @@ def _written(scan: Scan, samples: Sequence[_Sample], write: Write, location: str
 
 def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
     """Return each file's rows that are deleted or outside the sampled stretches."""
-    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    deletion_vectors = scan.deletion_vectors if scan.has_deletion_vectors else {}
     counts = scan.files.select(["path", "num_records"]).to_pylist()
     excluded_rows = {}
     for path, count in ((row["path"], row["num_records"]) for row in counts):
@@ -126,7 +126,7 @@ def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
             sampled_rows.add_range(max(0, middle - width // 2), min(count, middle - width // 2 + width))
         everything = BitMap64()
         everything.add_range(0, count)
-        excluded_rows[path] = (everything - sampled_rows) | deleted.get(path, BitMap64())
+        excluded_rows[path] = (everything - sampled_rows) | deletion_vectors.get(path, BitMap64())
     return excluded_rows
 
 

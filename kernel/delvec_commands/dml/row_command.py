@@ -44,8 +44,8 @@ _RANDOM: Final = frozenset(
 )
 
 
-def metrics_of_rows(changed: str) -> dict[str, int]:
-    """Return Delta's metrics of an UPDATE or DELETE, all 0; ``changed`` is the name of its row count."""
+def metrics_of_rows(count_name: str) -> dict[str, int]:
+    """Return Delta's metrics of an UPDATE or DELETE, all 0; ``count_name`` is the name of its row count."""
     return dict.fromkeys(
         (
             "numAddedFiles",
@@ -56,7 +56,7 @@ def metrics_of_rows(changed: str) -> dict[str, int]:
             "numDeletionVectorsRemoved",
             "numDeletionVectorsUpdated",
             "numAddedChangeFiles",
-            changed,
+            count_name,
             "numCopiedRows",
             "executionTimeMs",
             "scanTimeMs",
@@ -101,19 +101,19 @@ def check_deterministic(condition: Expression, what: str) -> None:
 
 
 def take_over(
-    transaction: Transaction, table: ReadableTable, scan: Scan, changed: ChangedRows, target: WriteTarget
+    transaction: Transaction, table: ReadableTable, scan: Scan, changed_rows: ChangedRows, target: WriteTarget
 ) -> int:
     """Add an engine's changes to a transaction; return the number of copied rows."""
     vectors = scan.deletes_by_vector
-    files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors)
-    copied = touched_files.change(
-        transaction, table.engine, scan, changed.row_deletes, files, target, vectors=vectors
+    files = touched_files.touched_files(scan, changed_rows.row_deletes, vectors=vectors)
+    num_copied_rows = touched_files.change(
+        transaction, table.engine, scan, changed_rows.row_deletes, files, target, vectors=vectors
     )
-    transaction.add(changed.adds)
+    transaction.add(changed_rows.adds)
     transaction.keeps_row_ids = True
-    if changed.change_files:
-        transaction.add_change_files(changed.change_files)
-    return copied
+    if changed_rows.change_files:
+        transaction.add_change_files(changed_rows.change_files)
+    return num_copied_rows
 
 
 def foreseen(files: Sequence[TouchedFile], prefix: str = "num") -> Mapping[str, int]:

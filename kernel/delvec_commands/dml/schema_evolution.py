@@ -24,9 +24,9 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
     Other type differences change nothing.
     """
     clauses = [clause for clause in statement.clauses if clause.match != "not-matched-by-source"]
-    chosen = None
+    assigned_paths = None
     if not any(clause.values is None and clause.action != "delete" for clause in clauses):
-        chosen = {
+        assigned_paths = {
             _named(name, statement.target_alias, source)
             for clause in clauses
             for name in clause.values or ()
@@ -34,7 +34,7 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
         }
     columns = [
         NewColumn(column=".".join(backticked(name) for name in path), type=field.type.to_json())
-        for path, field in _absent(source, target, (), chosen)
+        for path, field in _absent(source, target, (), assigned_paths)
     ]
     return [AddColumns(columns=columns)] if columns else []
 
@@ -73,32 +73,34 @@ def _named(name: str, alias: str, source: StructType) -> tuple[str, ...]:
 
 
 def _absent(
-    source: DataType, target: DataType, above: tuple[str, ...], chosen: _Chosen
+    source: DataType, target: DataType, above: tuple[str, ...], assigned_paths: _Chosen
 ) -> Iterator[tuple[tuple[str, ...], StructField]]:
     """Yield the assigned columns and fields that the table lacks, with their paths; also those in arrays and maps."""
     match source, target:
         case StructType(), StructType():
-            for field in _set(source.fields, above, chosen):
+            for field in _set(source.fields, above, assigned_paths):
                 known = target.get(field.name)
                 if known is None:
                     yield (*above, field.name), field
                 else:
-                    yield from _absent(field.type, known.type, (*above, known.name), chosen)
+                    yield from _absent(field.type, known.type, (*above, known.name), assigned_paths)
         case ArrayType(), ArrayType():
-            yield from _absent(source.element, target.element, (*above, "element"), chosen)
+            yield from _absent(source.element, target.element, (*above, "element"), assigned_paths)
         case MapType(), MapType():
-            yield from _absent(source.key, target.key, (*above, "key"), chosen)
-            yield from _absent(source.value, target.value, (*above, "value"), chosen)
+            yield from _absent(source.key, target.key, (*above, "key"), assigned_paths)
+            yield from _absent(source.value, target.value, (*above, "value"), assigned_paths)
 
 
-def _set(fields: Sequence[StructField], above: tuple[str, ...], chosen: _Chosen) -> Iterator[StructField]:
+def _set(
+    fields: Sequence[StructField], above: tuple[str, ...], assigned_paths: _Chosen
+) -> Iterator[StructField]:
     """Yield the assigned fields; partly assigned structs only have their assigned fields."""
     for field in fields:
         path = tuple(each.lower() for each in (*above, field.name))
-        if chosen is None or any(path[: len(each)] == each for each in chosen):
+        if assigned_paths is None or any(path[: len(each)] == each for each in assigned_paths):
             yield field
         elif isinstance(field.type, StructType) and (
-            inside := tuple(_set(field.type.fields, (*above, field.name), chosen))
+            inside := tuple(_set(field.type.fields, (*above, field.name), assigned_paths))
         ):
             yield replace(field, type=StructType(inside))
 

@@ -46,7 +46,7 @@ def compute_statistics(
     if dry_run:
         return Metrics({**counts, "numUpdatedFiles": len(scan), **clock.metrics()}, None)
     version = None
-    updated = 0
+    num_updated_files = 0
     waiting: dict[str, str] = {}
     for start in range(0, len(scan), _READ_FILES):
         waiting |= live_statistics(scan.slice(start, _READ_FILES))
@@ -68,9 +68,9 @@ def compute_statistics(
             transaction.set_statistics(_with_vectors(scan, waiting))
             commit_response = transaction.commit(metrics=clock.metrics())
             version = commit_response.version if commit_response.version is not None else version
-            updated += commit_response.operation_metrics.get("numUpdatedFiles", 0)
+            num_updated_files += commit_response.operation_metrics.get("numUpdatedFiles", 0)
             waiting = {}
-    return Metrics({**counts, "numUpdatedFiles": updated, **clock.metrics()}, version)
+    return Metrics({**counts, "numUpdatedFiles": num_updated_files, **clock.metrics()}, version)
 
 
 def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, dict[str, object] | None]]:
@@ -82,7 +82,7 @@ def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, 
 def _needs_statistics(scan: Scan) -> pa.Array:
     """Return which files have wide bounds, or lack numRecords or a nullCount of a column with statistics."""
     texts = pc.fill_null(scan.files["stats"], "")
-    needed = pc.or_(
+    mask = pc.or_(
         pc.match_substring_regex(texts, r'"tightBounds"\s*:\s*false'), pc.is_null(scan.files["num_records"])
     )
     # Files with bounds of a column also have its nullCount, but not vice versa, so nullCount is checked.
@@ -91,5 +91,5 @@ def _needs_statistics(scan: Scan) -> pa.Array:
     )
     for leaf in indexed_columns(scan.schema, scan.partition_columns, scan.configuration):
         name = dump(leaf[-1].physical_name)
-        needed = pc.or_(needed, pc.invert(pc.match_substring(counts, f"{name}:")))
-    return needed
+        mask = pc.or_(mask, pc.invert(pc.match_substring(counts, f"{name}:")))
+    return mask

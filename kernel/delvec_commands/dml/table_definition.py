@@ -43,7 +43,7 @@ class TableDefinition:
     description: str | None = None
     cluster_by: Sequence[str] = ()
 
-    def creation(self, location: str | None, name: str | None, *, managed: bool = False) -> TableRequest:
+    def creation(self, location: str | None, name: str | None, *, is_managed: bool = False) -> TableRequest:
         """Return the request that creates the table."""
         return request(
             TableRequest,
@@ -54,7 +54,7 @@ class TableDefinition:
             properties=dict(self.properties),
             description=self.description,
             cluster_by=list(self.cluster_by),
-            managed=managed,
+            managed=is_managed,
         )
 
     def replacement(self) -> ReplaceTable:
@@ -99,20 +99,20 @@ def replace_table(
         AppendOnlyTable: the table does not allow rows to be removed.
         ConcurrentModification: or a subclass: another writer changed the table meanwhile.
     """
-    begun, _ = begin(service, table.id, operation)
+    begin_response, _ = begin(service, table.id, operation)
     transaction = Transaction(
         service,
         table.id,
         operation,
-        begun.version,
-        read_mark=begun.read_mark,
-        transaction_id=begun.transaction_id,
+        begin_response.version,
+        read_mark=begin_response.read_mark,
+        transaction_id=begin_response.transaction_id,
         engine_info=table.engine.name,
         predicate=_EVERYTHING,
         operation_parameters=definition.recorded(),
     )
     transaction.change_table([definition.replacement()])
-    scan, _ = table.plan(version=begun.version)
+    scan, _ = table.plan(version=begin_response.version)
     transaction.remove(scan.files["path"].to_pylist())
     return Metrics.of(transaction.commit(), _METRICS)
 

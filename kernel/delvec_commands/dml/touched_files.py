@@ -113,21 +113,21 @@ def touched_files(
     threshold = rewrite_threshold(scan.configuration)
     if not may_rewrite:
         threshold = 1.0
-    written = written_vectors(row_deletes)
+    descriptors = written_vectors(row_deletes)
     files = []
     for part in scan.only(row_deletes).parts(SENT_BYTES):
-        held = part.only(row_deletes.keys() - written.keys()) if written else part
-        deleted = held.deletion_vectors if held.has_deletion_vectors else {}
+        held = part.only(row_deletes.keys() - descriptors.keys()) if descriptors else part
+        deletion_vectors = held.deletion_vectors if held.has_deletion_vectors else {}
         columns = (part.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
         for path, total, vector in zip(*columns, strict=True):
             before = vector["cardinality"] if vector else 0
             live = None if total is None else total - before
-            if path in written:
+            if path in descriptors:
                 # Tasks only write vectors of large bitmaps, and those leave many rows: never rewrite or remove.
-                files.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
+                files.append(TouchedFile(path, descriptors[path].cardinality - before, live, "vector"))
                 continue
             rows = row_deletes[path]
-            count = len(rows - deleted[path]) if path in deleted else len(rows)
+            count = len(rows - deletion_vectors[path]) if path in deletion_vectors else len(rows)
             if count:
                 means = _means(count, live, vectors=vectors, threshold=threshold)
                 files.append(TouchedFile(path, count, live, means))
@@ -177,14 +177,14 @@ def change(
         transaction.delete_rows(_all_rows(scan.only(by_means["removal"])))
     else:
         transaction.remove(by_means["removal"])
-    copied = by_means["rewrite"]
-    if not copied or target is None:
+    rewrite_paths = by_means["rewrite"]
+    if not rewrite_paths or target is None:
         return 0
-    rewritten, target = row_ids.add_to_rewrite(scan.only(copied), target)
-    adds = engine.copy_rows(rewritten, {path: row_deletes[path] for path in copied}, target)
+    rewritten, target = row_ids.add_to_rewrite(scan.only(rewrite_paths), target)
+    adds = engine.copy_rows(rewritten, {path: row_deletes[path] for path in rewrite_paths}, target)
     transaction.keeps_row_ids = True
     transaction.add(adds)
-    transaction.remove(copied)
+    transaction.remove(rewrite_paths)
     return sum(statistics.num_records(add.stats) or 0 for add in adds)
 
 
@@ -192,19 +192,19 @@ def _mark(
     transaction: Transaction, scan: Scan, row_deletes: Mapping[str, BitMap64], paths: Sequence[str]
 ) -> None:
     """Mark rows as deleted: send them in the commit, or write deletion vectors if there are too many."""
-    written = written_vectors(row_deletes)
-    transaction.delete_rows_written({path: written[path] for path in paths if path in written})
-    held = {path: row_deletes[path] for path in paths if path not in written}
-    few = sum(map(len, held.values())) <= _SURELY_SENT
-    if few or serialized_bytes(held.values()) <= SENT_BYTES:
-        transaction.delete_rows(held)
+    descriptors = written_vectors(row_deletes)
+    transaction.delete_rows_written({path: descriptors[path] for path in paths if path in descriptors})
+    rows_by_path = {path: row_deletes[path] for path in paths if path not in descriptors}
+    few = sum(map(len, rows_by_path.values())) <= _SURELY_SENT
+    if few or serialized_bytes(rows_by_path.values()) <= SENT_BYTES:
+        transaction.delete_rows(rows_by_path)
         return
-    for part in scan.only(held).parts(SENT_BYTES):
+    for part in scan.only(rows_by_path).parts(SENT_BYTES):
         before = part.deletion_vectors if part.has_deletion_vectors else {}
         paths = part.files["path"].to_pylist()
         for start in range(0, len(paths), _VECTORS_AT_ONCE):
             some = paths[start : start + _VECTORS_AT_ONCE]
-            complete = {path: held[path] | before.get(path, BitMap64()) for path in some}
+            complete = {path: rows_by_path[path] | before.get(path, BitMap64()) for path in some}
             transaction.delete_rows_by_vectors(scan.location, complete)
 
 

@@ -37,9 +37,9 @@ def update(
         return _dry_run(table, scan, predicate, clock)
     if not len(scan):
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    begun, _ = begin(service, table.id, "UPDATE")
-    target = row_command.target_of(scan, begun.transaction_id)
-    changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
+    begin_response, _ = begin(service, table.id, "UPDATE")
+    target = row_command.target_of(scan, begin_response.transaction_id)
+    changed_rows = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
     transaction = Transaction(
         service,
@@ -47,7 +47,7 @@ def update(
         "UPDATE",
         scan.version,
         read_mark=scan.read_mark,
-        transaction_id=begun.transaction_id,
+        transaction_id=begin_response.transaction_id,
         engine_info=table.engine.name,
         predicate=predicate,
         operation_parameters={
@@ -57,11 +57,11 @@ def update(
     )
     if table.source_version is not None:
         transaction.mark_read(whole_table=True)
-    copied = row_command.take_over(transaction, table, scan, changed, target)
+    num_copied_rows = row_command.take_over(transaction, table, scan, changed_rows, target)
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    metrics = {"numUpdatedRows": changed.rows_updated, "numCopiedRows": copied}
+    metrics = {"numUpdatedRows": changed_rows.rows_updated, "numCopiedRows": num_copied_rows}
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 
