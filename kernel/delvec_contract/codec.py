@@ -76,22 +76,22 @@ class Body:
     def _model_of(self, cls: type) -> type[BaseModel]:
         """Return a model with the fields of the class, which pydantic makes the schema of."""
         hints = get_type_hints(cls, include_extras=True)
-        made: dict[str, Any] = {}
+        field_definitions: dict[str, Any] = {}
         tag = getattr(cls, "change", None)
         if tag is not None:
-            made["change"] = Literal[tag]
+            field_definitions["change"] = Literal[tag]
         for each in fields(cls):
             if self._only is not None and each.name not in self._only:
                 continue
             form = self._known_as.get(each.name, hints[each.name])
             kind = Annotated[hints[each.name], form] if isinstance(form, FieldInfo) else form
             if each.default is not MISSING:
-                made[each.name] = (kind, each.default)
+                field_definitions[each.name] = (kind, each.default)
             elif each.default_factory is not MISSING:
-                made[each.name] = (kind, FieldInfo(default_factory=each.default_factory))
+                field_definitions[each.name] = (kind, FieldInfo(default_factory=each.default_factory))
             else:
-                made[each.name] = kind
-        if unknown := self._known_as.keys() - made.keys():
+                field_definitions[each.name] = kind
+        if unknown := self._known_as.keys() - field_definitions.keys():
             raise TypeError(f"{cls.__name__} has no fields {sorted(unknown)}.")
         doc = self._doc or inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")[0]
         return create_model(
@@ -99,7 +99,7 @@ class Body:
             __base__=self._base,
             __doc__=doc,
             __module__=cls.__module__,
-            **made,
+            **field_definitions,
         )
 
 
@@ -218,7 +218,7 @@ def _into(schema: Any, cls: type) -> Any:
         )
     if schema["type"] != "model":
         return {**schema, "schema": _into(schema["schema"], cls)}
-    made = core_schema.dataclass_schema(
+    dataclass_schema = core_schema.dataclass_schema(
         cls,
         _into(schema["schema"], cls),
         list(schema["cls"].model_fields),
@@ -230,8 +230,8 @@ def _into(schema: Any, cls: type) -> Any:
         },
     )
     if not hasattr(cls, "__post_init__"):
-        return made
-    return core_schema.no_info_after_validator_function(_checked, made)
+        return dataclass_schema
+    return core_schema.no_info_after_validator_function(_checked, dataclass_schema)
 
 
 def _checked(value: Any) -> Any:

@@ -366,34 +366,34 @@ class CommitRequest(Envelope):
     engine_info: str | None = Field(default=None, max_length=256)
 
 
-def _changes(asked: CommitRequest) -> Changes:
+def _changes(body: CommitRequest) -> Changes:
     """Read a commit; the rows of deletion vectors that the engine wrote are left empty.
 
     Raises:
         DuplicateFile: a file is named twice.
         InvalidBitmap: rows are no bitmap.
     """
-    reads = asked.reads
+    reads = body.reads
     return Changes(
-        transaction_id=asked.transaction_id or "",
-        engine_info=asked.engine_info or "",
-        parameters=asked.operation_parameters,
-        metrics=asked.operation_metrics,
+        transaction_id=body.transaction_id or "",
+        engine_info=body.engine_info or "",
+        parameters=body.operation_parameters,
+        metrics=body.operation_metrics,
         reads=None
         if reads is None
         else Reads(reads.whole_table, reads.files, _by_path(map(_rows, reads.rows))),
-        adds=asked.adds,
-        change_files=asked.change_files,
-        table_changes=asked.table_changes,
-        removes=[remove.path for remove in asked.removes],
-        row_deletes=_by_path(map(_rows, asked.row_deletes)),
+        adds=body.adds,
+        change_files=body.change_files,
+        table_changes=body.table_changes,
+        removes=[remove.path for remove in body.removes],
+        row_deletes=_by_path(map(_rows, body.row_deletes)),
         written_vectors={
-            each.path: each.deletion_vector for each in asked.row_deletes if each.deletion_vector is not None
+            each.path: each.deletion_vector for each in body.row_deletes if each.deletion_vector is not None
         },
-        rewritten=_by_path((each.path, each.runs) for each in asked.rewritten),
-        added_deletes=_by_path(map(_rows, asked.added_deletes)),
-        statistics=_by_path((each.path, each) for each in asked.statistics),
-        **{name: getattr(asked, name) for name in _SAME},
+        rewritten=_by_path((each.path, each.runs) for each in body.rewritten),
+        added_deletes=_by_path(map(_rows, body.added_deletes)),
+        statistics=_by_path((each.path, each) for each in body.statistics),
+        **{name: getattr(body, name) for name in _SAME},
     )
 
 

@@ -249,11 +249,11 @@ def hyphenated(node: Any) -> Any:
     """Return a schema's JSON with the hyphenated keys that the Delta API has in types; metadata stays as it is."""
     if not isinstance(node, dict):
         return node
-    converted: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in node.items():
         if key == "fields":
-            converted[key] = [{**field, "type": hyphenated(field["type"])} for field in value]
+            result[key] = [{**field, "type": hyphenated(field["type"])} for field in value]
         else:
             is_type = key in ("elementType", "keyType", "valueType")
-            converted[_HYPHENATED.get(key) or key] = hyphenated(value) if is_type else value
-    return converted
+            result[_HYPHENATED.get(key) or key] = hyphenated(value) if is_type else value
+    return result

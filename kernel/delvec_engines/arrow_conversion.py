@@ -35,7 +35,7 @@ _FLOATS: Final = frozenset({"float", "double"})
 _MAX_DIGITS: Final = 38
 
 
-def physical_schema(schema: StructType, *, mapped: bool) -> pa.Schema:
+def physical_schema(schema: StructType, *, has_mapping: bool) -> pa.Schema:
     """Return the Arrow schema of data files.
 
     Only columns are declared NOT NULL, not what is inside of them: a field of a NULL struct is NULL, for which Arrow would
@@ -43,33 +43,33 @@ def physical_schema(schema: StructType, *, mapped: bool) -> pa.Schema:
 
     Args:
         schema: the columns that files hold.
-        mapped: whether column mapping is on: physical names and field ids, nested ones included, instead of
+        has_mapping: whether column mapping is on: physical names and field ids, nested ones included, instead of
             names (PROTOCOL.md, "Column Mapping").
     """
-    fields = (_physical_field(item, mapped=mapped) for item in schema.fields)
+    fields = (_physical_field(item, has_mapping=has_mapping) for item in schema.fields)
     return pa.schema(
         [field.with_nullable(item.nullable) for field, item in zip(fields, schema.fields, strict=True)]
     )
 
 
-def _physical_field(item: StructField, *, mapped: bool) -> pa.Field:
-    if not mapped:
+def _physical_field(item: StructField, *, has_mapping: bool) -> pa.Field:
+    if not has_mapping:
         return pa.field(item.name, _physical_type(item.type, None))
     kind = _physical_type(item.type, NestedIds.of(item))
     return pa.field(item.physical_name, kind, metadata=_parquet_id(item.field_id))
 
 
-def _physical_type(kind: DataType, nested: NestedIds | None) -> pa.DataType:
-    """Return the Arrow type in files; ``nested`` is None without column mapping."""
+def _physical_type(kind: DataType, nested_ids: NestedIds | None) -> pa.DataType:
+    """Return the Arrow type in files; ``nested_ids`` is None without column mapping."""
 
     def inside(part: str, kind: DataType, *, nullable: bool = True) -> pa.Field:
-        ids = None if nested is None else nested.child(part)
+        ids = None if nested_ids is None else nested_ids.child(part)
         return pa.field(
             part, _physical_type(kind, ids), nullable, None if ids is None else _parquet_id(ids.id)
         )
 
     if isinstance(kind, StructType):
-        return pa.struct([_physical_field(item, mapped=nested is not None) for item in kind.fields])
+        return pa.struct([_physical_field(item, has_mapping=nested_ids is not None) for item in kind.fields])
     if isinstance(kind, ArrayType):
         return pa.list_(inside("element", kind.element))
     if isinstance(kind, MapType):

@@ -75,7 +75,7 @@ class CopyJob:
         path = data_file_path(
             self.partition, self.transaction_id, task=self.number, number=0, codec=self.codec
         )
-        size = copy_row_groups(self.location, self.sources, path, allowed=self.roots.allows)
+        size = copy_row_groups(self.location, self.sources, path, is_allowed=self.roots.allows)
         try:
             return CopiedFile(path, size, self._check(path, size))
         except DelvecError:
@@ -141,7 +141,7 @@ class LocalCopier:
 
     def footers(self, scan: Scan) -> Sequence[SourceFile]:
         """Return the footers of a scan's files; see :class:`RowGroupCopier`."""
-        return read_footers(scan.location, named_sizes(scan), allowed=scan.roots.allows)
+        return read_footers(scan.location, named_sizes(scan), is_allowed=scan.roots.allows)
 
     def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterator[CopiedFile | DelvecError]:
         """Run the jobs; see :class:`RowGroupCopier`."""

@@ -68,7 +68,7 @@ def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
     """
     with (
         reading(file),
-        storage.open_input(file.location, file.path, allowed=file.roots.allows) as source,
+        storage.open_input(file.location, file.path, is_allowed=file.roots.allows) as source,
         open_parquet(source, file.path, coerce_int96_timestamp_unit="us") as opened,
     ):
         yield opened
@@ -95,23 +95,23 @@ def reading(file: DataFile) -> Iterator[None]:
 _MAX_DIGITS: Final = 38
 
 
-def position_of(item: StructField, names: Sequence[str], *, mapped: bool) -> int | None:
+def position_of(item: StructField, names: Sequence[str], *, has_mapping: bool) -> int | None:
     """Return a column's position in a file: by exact name, else by the only name that differs in case."""
-    name = item.physical_name if mapped else item.name
+    name = item.physical_name if has_mapping else item.name
     if name in names:
         return names.index(name)
     alike = [position for position, each in enumerate(names) if each.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
 
 
-def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mapped: bool) -> pa.Array:
+def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, has_mapping: bool) -> pa.Array:
     """Return the values as ``target``, the Arrow form of ``kind``.
 
     Args:
         array: as in the file, whose type has been checked (:mod:`delvec_kernel.schema.file_types`).
         kind: the table's type; with physical names if column mapping is on.
         target: from :meth:`StructType.to_arrow`.
-        mapped: whether fields are found by physical name.
+        has_mapping: whether fields are found by physical name.
 
     Raises:
         pyarrow.ArrowException: a value does not fit, or the types have nothing in common.
@@ -124,17 +124,17 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mappe
         return array
     match kind:
         case StructType():
-            return _struct(array, kind, target, mapped=mapped)
+            return _struct(array, kind, target, has_mapping=has_mapping)
         case ArrayType():
             _expect(array, kind, fits=hasattr(array.type, "value_type") and not pa.types.is_map(array.type))
             if not pa.types.is_list(array.type):
                 array = array.cast(pa.list_(array.type.value_field))
-            values = to_table_type(array.values, kind.element, target.value_type, mapped=mapped)
+            values = to_table_type(array.values, kind.element, target.value_type, has_mapping=has_mapping)
             return _rebuilt(array, target, values)
         case MapType():
             _expect(array, kind, fits=pa.types.is_map(array.type))
-            keys = to_table_type(array.keys, kind.key, target.key_type, mapped=mapped)
-            items = to_table_type(array.items, kind.value, target.item_type, mapped=mapped)
+            keys = to_table_type(array.keys, kind.key, target.key_type, has_mapping=has_mapping)
+            items = to_table_type(array.items, kind.value, target.item_type, has_mapping=has_mapping)
             fields = [target.key_field, target.item_field]
             return _rebuilt(array, target, pa.StructArray.from_arrays([keys, items], fields=fields))
         case _:
@@ -146,16 +146,16 @@ def _has_structs(kind: DataType) -> bool:
     return any(isinstance(each, StructType) for each in all_types(kind))
 
 
-def _struct(array: pa.Array, kind: StructType, target: pa.DataType, *, mapped: bool) -> pa.Array:
+def _struct(array: pa.Array, kind: StructType, target: pa.DataType, *, has_mapping: bool) -> pa.Array:
     _expect(array, kind, fits=pa.types.is_struct(array.type))
     names = [field.name for field in array.type]
     children = []
     for item, field in zip(kind.fields, target, strict=True):
-        position = position_of(item, names, mapped=mapped)
+        position = position_of(item, names, has_mapping=has_mapping)
         children.append(
             pa.nulls(len(array), field.type)
             if position is None
-            else to_table_type(array.field(position), item.type, field.type, mapped=mapped)
+            else to_table_type(array.field(position), item.type, field.type, has_mapping=has_mapping)
         )
     mask = array.is_null() if array.null_count else None
     fields = [field.with_nullable(True) for field in target]

@@ -132,7 +132,7 @@ def _read(
             if name is not None:
                 return _reader.read_local(name, path)
             keep_end = None if ends is None else partial(ends.keep, (scan.location, path, size))
-            return _reader.read(scan.location, path, size, allowed=scan.roots.allows, keep_end=keep_end)
+            return _reader.read(scan.location, path, size, is_allowed=scan.roots.allows, keep_end=keep_end)
         except (CorruptTable, StorageError) as error:
             facts = {"table": scan.name, "version": scan.version}
             raise type(error)(error.message, **(error.details | facts)) from error

@@ -56,5 +56,5 @@ def with_row_counts(scan: Scan) -> Scan:
 
 
 def _footer(scan: Scan, path: str) -> pq.FileMetaData:
-    with storage.open_input(scan.location, path, allowed=scan.roots.allows) as source:
+    with storage.open_input(scan.location, path, is_allowed=scan.roots.allows) as source:
         return read_footer(source, path)

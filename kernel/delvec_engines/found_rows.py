@@ -126,6 +126,6 @@ def serialized_bytes(bitmaps: Iterable[BitMap64]) -> int:
 
 def _read(scan: Scan, path: str, written: Descriptor) -> BitMap64:
     found = read_deletion_vectors(
-        scan.location, [(path, written)], table=scan.name, version=scan.version, allowed=scan.roots.allows
+        scan.location, [(path, written)], table=scan.name, version=scan.version, is_allowed=scan.roots.allows
     )
     return found[path]

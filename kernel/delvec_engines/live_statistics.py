@@ -58,32 +58,32 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
     return stats_by_path
 
 
-def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str:
-    mapped = is_mapped(scan.configuration)
+def _of_file(scan: Scan, path: str, count: int | None, deletion_vector: BitMap64) -> str:
+    has_mapping = is_mapped(scan.configuration)
     leaves = indexed_columns(scan.schema, scan.partition_columns, scan.configuration)
     wanted = list(dict.fromkeys(leaf[0].name for leaf in leaves))
     fields = [scan.schema.field(name) for name in wanted]
     collector = StatisticsCollector(scan.schema, scan.partition_columns, scan.configuration)
     file = DataFile.of(scan, path)
-    with open_data_file(file) as opened, reading(file):
-        rows = opened.metadata.num_rows
-        if (count is not None and rows != count) or (deleted and deleted.max() >= rows):
+    with open_data_file(file) as parquet_file, reading(file):
+        rows = parquet_file.metadata.num_rows
+        if (count is not None and rows != count) or (deletion_vector and deletion_vector.max() >= rows):
             raise CorruptTable(
                 f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has {rows} rows, but the log "
                 "says "
-                f"{count} and deletes row {deleted.max() if deleted else 'none'}; run `delvec check`.",
+                f"{count} and deletes row {deletion_vector.max() if deletion_vector else 'none'}; run `delvec check`.",
                 table=scan.name,
                 version=scan.version,
                 file=path,
             )
         checked_schema(
-            file, opened.metadata, fields, scan.configuration.get("delta.columnMapping.mode", "none")
+            file, parquet_file.metadata, fields, scan.configuration.get("delta.columnMapping.mode", "none")
         )
-        for batch in _live_rows(opened, fields, deleted, mapped=mapped):
+        for batch in _live_rows(parquet_file, fields, deletion_vector, has_mapping=has_mapping):
             collector.update(batch)
         footer = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-            for key, value in (opened.metadata.metadata or {}).items()
+            for key, value in (parquet_file.metadata.metadata or {}).items()
         }
     stats = load(collector.to_json())
     if is_legacy(footer):
@@ -94,23 +94,29 @@ def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str
 
 
 def _live_rows(
-    opened: pq.ParquetFile, fields: Sequence[StructField], deleted: BitMap64, *, mapped: bool
+    parquet_file: pq.ParquetFile,
+    fields: Sequence[StructField],
+    deletion_vector: BitMap64,
+    *,
+    has_mapping: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the live rows with the table's types and names; columns that the file lacks are NULL."""
-    names = opened.schema_arrow.names
-    places = [position_of(field, names, mapped=mapped) for field in fields]
+    names = parquet_file.schema_arrow.names
+    places = [position_of(field, names, has_mapping=has_mapping) for field in fields]
     chosen = [names[place] for place in places if place is not None]
     first = 0
-    for batch in opened.iter_batches(_BATCH_ROWS, columns=chosen):
+    for batch in parquet_file.iter_batches(_BATCH_ROWS, columns=chosen):
         size = batch.num_rows
-        deleted_rows = deleted & BitMap64(range(first, first + size)) if deleted else BitMap64()
+        deleted_rows = (
+            deletion_vector & BitMap64(range(first, first + size)) if deletion_vector else BitMap64()
+        )
         columns = []
         for field, place in zip(fields, places, strict=True):
             target = arrow_type(field.type)
             columns.append(
                 pa.nulls(size, target)
                 if place is None
-                else to_table_type(batch.column(names[place]), field.type, target, mapped=mapped)
+                else to_table_type(batch.column(names[place]), field.type, target, has_mapping=has_mapping)
             )
         rows = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
         if deleted_rows:

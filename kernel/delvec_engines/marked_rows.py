@@ -29,20 +29,20 @@ class MarkedRows:
     def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return which of ``rows``, a batch of them, are marked; fastest if they ascend."""
         is_marked = np.zeros(len(rows), np.bool_)
-        marked = self._all
-        if marked is None:
-            marked = _numbers(self._bitmap & BitMap64(array("Q", rows.tobytes())))
-        if not len(marked) or not len(rows):
+        marked_rows = self._all
+        if marked_rows is None:
+            marked_rows = _numbers(self._bitmap & BitMap64(array("Q", rows.tobytes())))
+        if not len(marked_rows) or not len(rows):
             return is_marked
         if (rows[1:] > rows[:-1]).all():
             # The marked rows within the batch are mostly fewer than its rows.
-            start, end = np.searchsorted(marked, rows[[0, -1]])
-            inside = marked[start : end + 1]
+            start, end = np.searchsorted(marked_rows, rows[[0, -1]])
+            inside = marked_rows[start : end + 1]
             at = np.minimum(np.searchsorted(rows, inside), len(rows) - 1)
             is_marked[at[rows[at] == inside]] = True
         else:
-            at = np.minimum(np.searchsorted(marked, rows), len(marked) - 1)
-            is_marked = marked[at] == rows
+            at = np.minimum(np.searchsorted(marked_rows, rows), len(marked_rows) - 1)
+            is_marked = marked_rows[at] == rows
         return is_marked
 
     def between(self, first: int, count: int) -> Rows:

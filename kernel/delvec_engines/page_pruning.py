@@ -214,19 +214,19 @@ def _footer(scan: Scan, path: str, size: int) -> tuple[Footer | None, FileEnd]:
 
 
 def _read(scan: Scan, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-    found = storage.read_ranges(scan.location, path, ranges, allowed=scan.roots.allows)
+    found = storage.read_ranges(scan.location, path, ranges, is_allowed=scan.roots.allows)
     if any(len(data) != end - start for data, (start, end) in zip(found, ranges, strict=True)):
         raise ValueError("the file is shorter than its footer says")
     return found
 
 
 def _pages(
-    scan: Scan, path: str, footer: Footer, tail: FileEnd, chosen: Mapping[Path, tuple[Column, DataType]]
+    scan: Scan, path: str, footer: Footer, tail: FileEnd, columns: Mapping[Path, tuple[Column, DataType]]
 ) -> dict[Path, ColumnPages]:
     """Return the pages of those columns that have page indexes."""
     indexes = [
         found
-        for column, _ in chosen.values()
+        for column, _ in columns.values()
         for group in footer.row_groups
         for found in _indexes(group, column)
     ]
@@ -237,7 +237,7 @@ def _pages(
     if missing:
         texts |= dict(zip(missing, map(bytes, _read(scan, path, missing)), strict=True))
     pages: dict[Path, ColumnPages] = {}
-    for place, (column, data_type) in chosen.items():
+    for place, (column, data_type) in columns.items():
         first, groups = 0, []
         for group in footer.row_groups:
             groups.append((first, _pages_of(group, column, data_type, texts)))

@@ -148,14 +148,14 @@ class DataFileWriter:
         named = target.configuration.get("delta.parquet.compression.codec", "").strip().lower()
         self._codec = _CODECS.get(named, _DEFAULT_CODEC)
         self._mapped = is_mapped(target.configuration)
-        self._arrow = physical_schema(target.schema, mapped=self._mapped)
-        partitioned = {name.lower() for name in target.partition_columns}
+        self._arrow = physical_schema(target.schema, has_mapping=self._mapped)
+        partition_names = {name.lower() for name in target.partition_columns}
         fields = target.schema.fields
         # A void column has no Parquet type; readers take an absent column for NULL.
         self._stored = [
             i
             for i, item in enumerate(fields)
-            if item.name.lower() not in partitioned and item.type != PrimitiveType("void")
+            if item.name.lower() not in partition_names and item.type != PrimitiveType("void")
         ]
         self._file_schema = pa.schema([self._arrow.field(i) for i in self._stored])
         self._counted = table_columns(target.schema)
@@ -241,9 +241,9 @@ class DataFileWriter:
     def _split(self, batch: pa.RecordBatch) -> Iterable[tuple[_Key, pa.RecordBatch]]:
         if not batch.num_rows:
             return []
-        stored = batch.select(self._stored)
+        stored_batch = batch.select(self._stored)
         if not self._partition_positions:
-            return [((), stored)]
+            return [((), stored_batch)]
         codes = np.zeros(batch.num_rows, np.int64)
         for position in self._partition_positions:
             encoded = batch.column(position).dictionary_encode("encode")
@@ -252,7 +252,7 @@ class DataFileWriter:
         order = np.argsort(codes, kind="stable")
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         ends = np.append(starts[1:], len(order))
-        whole = stored if len(starts) <= 1 else stored.take(pa.array(order))
+        whole = stored_batch if len(starts) <= 1 else stored_batch.take(pa.array(order))
         return [
             (self._key(batch, int(order[start])), whole.slice(start, end - start))
             for start, end in zip(starts, ends, strict=True)
@@ -329,15 +329,15 @@ class DataFileWriter:
             file = self._open_file(key, _worth_a_dictionary(table))
             self._open[key] = file
         self._open.move_to_end(key)
-        counted = None
+        count_task = None
         if file.statistics is not None:
             # Row tracking columns need no bounds.
             rows = table if self._without_ids is None else table.select(self._without_ids)
-            counted = self._counter.submit(file.statistics.update, rows)
+            count_task = self._counter.submit(file.statistics.update, rows)
         with _disk_errors(file):
             file.parquet.write_table(table)
-        if counted is not None:
-            counted.result()
+        if count_task is not None:
+            count_task.result()
         file.rows += table.num_rows
         if file.sink.tell() >= self._file_size or file.rows >= self._file_rows:
             self._close(key)
@@ -352,8 +352,8 @@ class DataFileWriter:
             folder=self._folder,
             prefix=self._prefix,
         )
-        opened = storage.open_output(self._target.location, path, durable=True)
-        sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
+        output = storage.open_output(self._target.location, path, durable=True)
+        sink = output.__enter__()  # closed by _close or _abandon, whichever comes
         self._paths.append(path)
         parquet = pq.ParquetWriter(
             sink,
@@ -372,19 +372,19 @@ class DataFileWriter:
                 self._target.configuration,
                 physical_names=self._mapped,
             )
-        return _OpenFile(path, opened, sink, parquet, statistics)
+        return _OpenFile(path, output, sink, parquet, statistics)
 
     def _close(self, key: _Key) -> None:
         file = self._open[key]
         with _disk_errors(file):
             file.parquet.close()
-        written = file.sink.tell()
+        size = file.sink.tell()
         file.opened.__exit__(None, None, None)
         del self._open[key]
         file_info = storage.stat(self._target.location, file.path)
-        if file_info is None or file_info.size != written:
+        if file_info is None or file_info.size != size:
             raise StorageError(
-                f"The file {file.path} of the table at {self._target.location} was written with {written} bytes, "
+                f"The file {file.path} of the table at {self._target.location} was written with {size} bytes, "
                 f"but storage has {'no such file' if file_info is None else f'{file_info.size} bytes'}; retry.",
                 file=file.path,
             )
@@ -392,7 +392,7 @@ class DataFileWriter:
             AddFile(
                 path=file.path,
                 partition_values=dict(zip(self._partition_names, key, strict=True)),
-                size=written,
+                size=size,
                 modification_time=file_info.last_modified_ms,
                 stats=None if file.statistics is None else file.statistics.to_json(),
             )

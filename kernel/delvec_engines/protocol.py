@@ -79,7 +79,7 @@ class WriteTarget:
         Raises:
             UnsupportedWriterFeature: one cannot be parsed.
         """
-        found = constraints_of(self.schema, self.configuration, generated=self.generated_columns)
+        found = constraints_of(self.schema, self.configuration, generates_columns=self.generated_columns)
         if self.replace_where is None:
             return found
         columns = mentioned(self.replace_where, self.schema)

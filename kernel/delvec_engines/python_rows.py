@@ -221,14 +221,14 @@ class _Column:
             raise self._misfit(values[first], places[first], kind) from error
 
     def _misfit(self, value: Any, place: int, kind: DataType) -> SchemaMismatch:
-        shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
+        value_text = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
         row = self.rows[place]
         return SchemaMismatch(
-            f"Column '{self.path}' is {type_name(kind)} in the table, but row {row} (counted from 0) has {shown} "
+            f"Column '{self.path}' is {type_name(kind)} in the table, but row {row} (counted from 0) has {value_text} "
             f"({type(value).__name__}); nothing was committed.",
             column=self.path,
             row=row,
-            value=shown,
+            value=value_text,
         )
 
 

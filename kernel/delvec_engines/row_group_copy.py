@@ -193,15 +193,15 @@ class CopyPlan:
         deletion_vectors = [_gone_in_copy(sources, scan) for _, sources in decisions]
         copied_bins: dict[int, Compacted | None] = {}
         copy_results = self._copier.copy(scan, jobs)
-        for (number, sources), job, deleted, copied in zip(
+        for (number, sources), job, deletion_vector, copy_result in zip(
             decisions, jobs, deletion_vectors, copy_results, strict=True
         ):
-            if not isinstance(copied, DelvecError):
-                compacted = copied_bins[number] = self._compacted(copied, sources, job, deleted)
+            if not isinstance(copy_result, DelvecError):
+                compacted = copied_bins[number] = self._compacted(copy_result, sources, job, deletion_vector)
                 if target.advance is not None:
                     target.advance(_live_rows(compacted))
-            elif self._rewrite == "never" or not isinstance(copied, CorruptTable | MissingDataFile):
-                raise copied
+            elif self._rewrite == "never" or not isinstance(copy_result, CorruptTable | MissingDataFile):
+                raise copy_result
             else:
                 copied_bins[number] = None
         return copied_bins
@@ -317,7 +317,7 @@ class CopyPlan:
         )
 
     def _compacted(
-        self, copied: CopiedFile, sources: Sequence[SourceFile], job: CopyJob, deletion_vector: BitMap64
+        self, copied_file: CopiedFile, sources: Sequence[SourceFile], job: CopyJob, deletion_vector: BitMap64
     ) -> Compacted:
         runs, first = [], 0
         for source in sources:
@@ -331,14 +331,16 @@ class CopyPlan:
             self._scan.schema,
         )
         add = AddFile(
-            path=copied.path,
+            path=copied_file.path,
             partition_values=dict(job.partition),
-            size=copied.size,
-            modification_time=copied.modified,
+            size=copied_file.size,
+            modification_time=copied_file.modified,
             stats=stats,
         )
         return Compacted(
-            [add], {copied.path: runs}, deleted={copied.path: deletion_vector} if deletion_vector else {}
+            [add],
+            {copied_file.path: runs},
+            deleted={copied_file.path: deletion_vector} if deletion_vector else {},
         )
 
     def _partition(self, path: str) -> dict[str, str | None]:
@@ -369,13 +371,13 @@ def _gone_in_copy(sources: Sequence[SourceFile], scan: Scan) -> BitMap64:
     Raises:
         CorruptTable: a deletion vector marks a row that its file does not have.
     """
-    deleted, deletion_vector, first = (
+    deletion_vectors, deletion_vector, first = (
         scan.deletion_vectors if scan.has_deletion_vectors else {},
         BitMap64(),
         0,
     )
     for source in sources:
-        rows, count = deleted.get(source.path), source.footer.num_rows
+        rows, count = deletion_vectors.get(source.path), source.footer.num_rows
         if rows:
             if rows.max() >= count:
                 raise CorruptTable(

@@ -79,14 +79,14 @@ def add_to_change(scan: Scan, change: RowChange, target: WriteTarget) -> tuple[S
     Raises:
         UnsupportedWriterFeature: as for :func:`add_to_rewrite`.
     """
-    tracked, written = add_to_rewrite(scan, target)
-    if tracked is scan:
+    tracked_scan, write_target = add_to_rewrite(scan, target)
+    if tracked_scan is scan:
         return scan, change, target
-    names = [item.name for item in tracked.schema.fields[len(scan.schema.fields) :]]
-    kept = parse_expression(f"{TARGET}.{backticked(names[0])}", {TARGET: tracked.schema})
+    names = [item.name for item in tracked_scan.schema.fields[len(scan.schema.fields) :]]
+    kept = parse_expression(f"{TARGET}.{backticked(names[0])}", {TARGET: tracked_scan.schema})
     null = parse_expression("NULL", {})
     clauses = [_with_ids(clause, kept, null) for clause in change.clauses]
-    return tracked, replace(change, clauses=clauses), written
+    return tracked_scan, replace(change, clauses=clauses), write_target
 
 
 def _with_ids(clause: Clause, kept: Expression, null: Expression) -> Clause:

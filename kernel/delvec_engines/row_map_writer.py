@@ -116,8 +116,8 @@ class RowMapWriter:
     def _opened(self) -> Any:
         if self._open is None:
             path = f"{FOLDER}/{uuid.uuid4()}.parquet"
-            opened = storage.open_output(self._location, path, durable=True)
-            sink = opened.__enter__()  # closed by _close or __exit__, whichever comes
+            output = storage.open_output(self._location, path, durable=True)
+            sink = output.__enter__()  # closed by _close or __exit__, whichever comes
             self._paths.append(path)
             parquet = pq.ParquetWriter(
                 sink,
@@ -130,7 +130,7 @@ class RowMapWriter:
                 write_page_checksum=True,
                 store_schema=False,
             )
-            self._open = opened, sink, parquet
+            self._open = output, sink, parquet
         return self._open[2]
 
     def _close(self) -> None:

@@ -136,13 +136,13 @@ class Scan:
     def parts(self, max_bytes: int) -> Iterator["Scan"]:
         """Split the scan, in file order, into parts with deletion vectors of up to about ``max_bytes`` each."""
         vectors = self.files["deletion_vector"].to_pylist() if self.has_deletion_vectors else []
-        start = held = 0
+        start = held_bytes = 0
         for number, vector in enumerate(vectors):
             size = vector["sizeInBytes"] if vector else 0
-            if held and held + size > max_bytes:
+            if held_bytes and held_bytes + size > max_bytes:
                 yield self.slice(start, number - start)
-                start, held = number, 0
-            held += size
+                start, held_bytes = number, 0
+            held_bytes += size
         yield self.slice(start) if start else self
 
     @property
@@ -222,7 +222,7 @@ class Scan:
                     missing,
                     table=self.name,
                     version=self.version,
-                    allowed=self.roots.allows,
+                    is_allowed=self.roots.allows,
                     num_records=counts,
                 )
             )

@@ -99,13 +99,13 @@ def curve_position(coordinates: Sequence[Numbers], bits: int) -> Numbers:
             axes[number] ^= exchanged
     for number in range(1, len(axes)):
         axes[number] ^= axes[number - 1]
-    flipped = np.zeros_like(axes[-1])
+    flips = np.zeros_like(axes[-1])
     for place in range(bits - 1, 0, -1):
-        flipped ^= (np.uint32(0) - ((axes[-1] >> np.uint32(place)) & np.uint32(1))) & np.uint32(
+        flips ^= (np.uint32(0) - ((axes[-1] >> np.uint32(place)) & np.uint32(1))) & np.uint32(
             (1 << place) - 1
         )
-    position = np.zeros(len(flipped), np.uint64)
-    axes = [axis ^ flipped for axis in axes]
+    position = np.zeros(len(flips), np.uint64)
+    axes = [axis ^ flips for axis in axes]
     for place in range(bits - 1, -1, -1):
         for axis in axes:
             position <<= np.uint64(1)
@@ -129,13 +129,13 @@ def _values(rows: pa.Table | pa.RecordBatch, path: ColumnPath) -> pa.Array:
 def _ranges(values: pa.Array, path: ColumnPath, bits: int) -> _Ranges:
     known = values.drop_null()
     prefix = _common_prefix(known) if _is_text(known.type) else None
-    ordered = np.sort(_comparable(known, prefix))
-    if ordered.dtype.kind == "f":
-        ordered = ordered[~np.isnan(ordered)]  # comes behind every border
-    if not len(ordered):
-        return _Ranges(path, ordered, prefix)
-    count = min(len(ordered), (1 << bits) - 1)
-    return _Ranges(path, np.unique(ordered[np.arange(1, count) * len(ordered) // count]), prefix)
+    sorted_values = np.sort(_comparable(known, prefix))
+    if sorted_values.dtype.kind == "f":
+        sorted_values = sorted_values[~np.isnan(sorted_values)]  # comes behind every border
+    if not len(sorted_values):
+        return _Ranges(path, sorted_values, prefix)
+    count = min(len(sorted_values), (1 << bits) - 1)
+    return _Ranges(path, np.unique(sorted_values[np.arange(1, count) * len(sorted_values) // count]), prefix)
 
 
 def _comparable(values: pa.Array, prefix: bytes | None) -> npt.NDArray[Any]:

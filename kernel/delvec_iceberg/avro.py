@@ -63,7 +63,7 @@ def read_records(data: bytes, *, max_bytes: int = MAX_BYTES) -> list[dict[str, A
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != _MAGIC:
         raise ValueError("it does not begin like an Avro file")
-    parsed = fastavro.parse_schema(_plain(json.loads(header["meta"]["avro.schema"]), set(), ()))
+    writer_schema = fastavro.parse_schema(_plain(json.loads(header["meta"]["avro.schema"]), set(), ()))
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
         raise ValueError(f"its codec is {codec[:20]!r}; only deflate and null are supported")
@@ -80,7 +80,7 @@ def read_records(data: bytes, *, max_bytes: int = MAX_BYTES) -> list[dict[str, A
         _check_block(block, count, len(records))
         content = io.BytesIO(block)
         for _ in range(count):
-            record: Any = fastavro.schemaless_reader(content, parsed, None)
+            record: Any = fastavro.schemaless_reader(content, writer_schema, None)
             items += _items(record)
             if items > _MAX_ITEMS:
                 raise ValueError(f"its arrays have more than {_MAX_ITEMS} items")

@@ -79,26 +79,26 @@ def ordinals(rows: BitMap64) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def write_position_deletes(
-    file: IO[bytes], deleted: Mapping[str, BitMap64], covered: Sequence[CoveredFile] = ()
+    file: IO[bytes], deleted_rows: Mapping[str, BitMap64], covered_files: Sequence[CoveredFile] = ()
 ) -> None:
     """Write deletes as Parquet, sorted by data file and row.
 
     Args:
         file: open for writing, in binary.
-        deleted: the deleted rows, at least one, by the data file's path as in its manifest.
-        covered: the data files, for the footer of a shared file.
+        deleted_rows: the deleted rows, at least one, by the data file's path as in its manifest.
+        covered_files: the data files, for the footer of a shared file.
     """
-    names = sorted(deleted, key=str.encode)
+    names = sorted(deleted_rows, key=str.encode)
     dictionary = pa.array(names, pa.string())
     schema = SCHEMA.set(0, SCHEMA.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
     with pq.ParquetWriter(
         file, schema, compression="zstd", use_dictionary=["file_path"], store_schema=False
     ) as writer:
-        for numbers, rows in _row_groups([deleted[name] for name in names]):
+        for numbers, rows in _row_groups([deleted_rows[name] for name in names]):
             paths = pa.DictionaryArray.from_arrays(numbers, dictionary)
             writer.write_batch(pa.record_batch([paths, pa.array(rows)], schema=schema))
-        if covered:
-            listed = [[one.file_path, one.path, one.descriptor.to_json()] for one in covered]
+        if covered_files:
+            listed = [[one.file_path, one.path, one.descriptor.to_json()] for one in covered_files]
             writer.add_key_value_metadata({_COVERED: json.dumps(listed)})
 
 
@@ -186,12 +186,12 @@ def _by_file(paths: pa.Array, positions: pa.Array) -> Iterator[tuple[str, npt.ND
     """Yield the positions of each data file of a batch."""
     if paths.null_count or positions.null_count or not pa.types.is_integer(positions.type):
         raise ValueError("it has a null, or a position that is not a number")
-    encoded = pc.dictionary_encode(paths)
-    numbers = encoded.indices.to_numpy()
+    dictionary_array = pc.dictionary_encode(paths)
+    numbers = dictionary_array.indices.to_numpy()
     rows = positions.to_numpy()
     if len(rows) and rows.min() < 0:
         raise ValueError("it has a negative position")
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     for part in np.split(order, cuts) if len(order) else ():
-        yield encoded.dictionary[int(numbers[part[0]])].as_py(), rows[part].astype(np.uint64)
+        yield dictionary_array.dictionary[int(numbers[part[0]])].as_py(), rows[part].astype(np.uint64)

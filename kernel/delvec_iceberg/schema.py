@@ -117,22 +117,26 @@ def iceberg_schema(
     Raises:
         IcebergUnsupported: Iceberg cannot represent a column's type or its widening; names the column.
     """
-    mapped = is_mapped(configuration)
+    has_mapping = is_mapped(configuration)
     ids_by_path: dict[Path, int] = {}
     for document in earlier:
         ids_by_path.update(field_ids(document["fields"]))
     highest = last_column_id
-    if mapped:
+    if has_mapping:
         most = configuration.get(MAX_COLUMN_ID, "0")
         highest = max(highest, int(most) if most.isascii() and most.isdigit() else 0, *known_ids(schema), 0)
-    work = _Conversion(mapped=mapped, known=ids_by_path, highest=highest, format_version=format_version)
+    work = _Conversion(
+        has_mapping=has_mapping, known=ids_by_path, highest=highest, format_version=format_version
+    )
     fields, mapping = work.struct(schema, (), ())
     return IcebergSchema(fields, work.highest, work.leaves, mapping)
 
 
 class _Conversion:
-    def __init__(self, *, mapped: bool, known: Mapping[Path, int], highest: int, format_version: int) -> None:
-        self._mapped = mapped
+    def __init__(
+        self, *, has_mapping: bool, known: Mapping[Path, int], highest: int, format_version: int
+    ) -> None:
+        self._mapped = has_mapping
         self._known = known
         self._format_version = format_version
         self._given: set[int] = set()
@@ -168,14 +172,14 @@ class _Conversion:
         return fields, mapping
 
     def _type(
-        self, kind: DataType, where: Path, here: Path | None, nested: NestedIds
+        self, kind: DataType, where: Path, here: Path | None, nested_ids: NestedIds
     ) -> tuple[Any, list[dict[str, Any]]]:
         if isinstance(kind, StructType):
             fields, names = self.struct(kind, where, here)
             return {"type": "struct", "fields": fields}, names
         if isinstance(kind, ArrayType):
-            element_id = self._inner_id(nested.child("element"), (*where, "element"))
-            element, names = self._type(kind.element, (*where, "element"), None, nested.child("element"))
+            element_id = self._inner_id(nested_ids.child("element"), (*where, "element"))
+            element, names = self._type(kind.element, (*where, "element"), None, nested_ids.child("element"))
             document = {
                 "type": "list",
                 "element-id": element_id,
@@ -184,10 +188,10 @@ class _Conversion:
             }
             return document, [_mapped_name(element_id, "element", names)]
         if isinstance(kind, MapType):
-            key_id = self._inner_id(nested.child("key"), (*where, "key"))
-            value_id = self._inner_id(nested.child("value"), (*where, "value"))
-            key, key_names = self._type(kind.key, (*where, "key"), None, nested.child("key"))
-            value, value_names = self._type(kind.value, (*where, "value"), None, nested.child("value"))
+            key_id = self._inner_id(nested_ids.child("key"), (*where, "key"))
+            value_id = self._inner_id(nested_ids.child("value"), (*where, "value"))
+            key, key_names = self._type(kind.key, (*where, "key"), None, nested_ids.child("key"))
+            value, value_names = self._type(kind.value, (*where, "value"), None, nested_ids.child("value"))
             document = {
                 "type": "map",
                 "key-id": key_id,
@@ -241,9 +245,9 @@ class _Conversion:
             return self._take(field.field_id, where)
         return self._take(self._known.get(where), where)
 
-    def _inner_id(self, nested: NestedIds, where: Path) -> int:
+    def _inner_id(self, nested_ids: NestedIds, where: Path) -> int:
         return self._take(
-            nested.id if self._mapped and nested.id is not None else self._known.get(where), where
+            nested_ids.id if self._mapped and nested_ids.id is not None else self._known.get(where), where
         )
 
     def _take(self, field_id: int | None, where: Path) -> int:
@@ -351,15 +355,15 @@ def merged_name_mapping(
 
     Current columns win where a name was reused.
     """
-    taken = {name for entry in now for name in entry["names"]}
+    taken_names = {name for entry in now for name in entry["names"]}
     before = {int(entry["field-id"]): entry for entry in earlier}
-    merged: list[dict[str, Any]] = []
+    mapping: list[dict[str, Any]] = []
     for entry in now:
         old = before.pop(int(entry["field-id"]), None)
         inside = merged_name_mapping((old or {}).get("fields") or (), entry.get("fields") or ())
-        merged.append({**entry, **({"fields": inside} if inside else {})})
+        mapping.append({**entry, **({"fields": inside} if inside else {})})
     for entry in before.values():
-        names = [name for name in entry["names"] if name not in taken]
+        names = [name for name in entry["names"] if name not in taken_names]
         if names:
-            merged.append({**entry, "names": names})
-    return merged
+            mapping.append({**entry, "names": names})
+    return mapping

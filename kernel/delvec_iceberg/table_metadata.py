@@ -262,14 +262,14 @@ def with_table_definition(
     stored = json.loads(metadata["properties"].get(NAME_MAPPING, "[]"))
     earlier = [entry for entry in stored if entry["field-id"] < _FIRST_HIDDEN]
     mapping = [*merged_name_mapping(earlier, schema.name_mapping), *_hidden_columns(configuration)]
-    chosen = {
+    configured_properties = {
         name.removeprefix(_CONFIGURED): value
         for name, value in configuration.items()
         if name.startswith(_CONFIGURED)
     }
     kept = {name: value for name, value in metadata["properties"].items() if name.startswith("delta-")}
     result["properties"] = {
-        **chosen,
+        **configured_properties,
         **kept,
         DELTA_MAPPED: _mapped(configuration),
         NAME_MAPPING: json.dumps(mapping, ensure_ascii=False, separators=(",", ":")),

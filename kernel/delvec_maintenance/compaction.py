@@ -153,25 +153,25 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
     # Without a row count, the deleted share is unknown; rewriting also adds statistics.
     every = rules.purge and rules.min_deleted_ratio == 0
     dirty = has_vector & (every | np.isnan(ratios) | (ratios > rules.tolerated_ratio))
-    chosen = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
-    if not len(chosen):
+    positions = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
+    if not len(positions):
         return Packing(nothing, nothing, nothing, nothing)
     partitions = partition_numbers(files, partition_keys)
     if rules.purge and "tags" in files.column_names:
         # Do not mix ZCubes with other files, so that sorted rows stay sorted and their files keep the tags.
         partitions = _pair_numbers(partitions, cube_numbers(files))
-    partitions = partitions[chosen]
+    partitions = partitions[positions]
     # Files of similar age hold rows that were written together.
-    order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
-    chosen, partitions = chosen[order], partitions[order]
-    starts = np.array([first for first, _ in cut(partitions, live[chosen], rules.target_size)], np.int64)
-    counts = np.diff(np.append(starts, len(chosen)))
-    kept = (counts > 1) | dirty[chosen[starts]]
+    order = np.lexsort((files["modification_time"].to_numpy()[positions], partitions))
+    positions, partitions = positions[order], partitions[order]
+    starts = np.array([first for first, _ in cut(partitions, live[positions], rules.target_size)], np.int64)
+    counts = np.diff(np.append(starts, len(positions)))
+    kept = (counts > 1) | dirty[positions[starts]]
     return Packing(
-        chosen[np.repeat(kept, counts)],
+        positions[np.repeat(kept, counts)],
         counts[kept],
-        np.add.reduceat(sizes[chosen], starts)[kept],
-        np.add.reduceat(live[chosen], starts)[kept].astype(np.int64),
+        np.add.reduceat(sizes[positions], starts)[kept],
+        np.add.reduceat(live[positions], starts)[kept].astype(np.int64),
     )
 
 
@@ -214,13 +214,13 @@ def within(bins: Sequence[Bin], max_bytes: int | None) -> list[Bin]:
     """
     if max_bytes is None:
         return list(bins)
-    left, chosen = max_bytes, set()
+    left, places = max_bytes, set()
     worth = [((each.size - each.live_size) / max(1, each.size), len(each.files)) for each in bins]
     for place in sorted(range(len(bins)), key=lambda one: worth[one], reverse=True):
         if bins[place].size <= left:
             left -= bins[place].size
-            chosen.add(place)
-    return [each for place, each in enumerate(bins) if place in chosen]
+            places.add(place)
+    return [each for place, each in enumerate(bins) if place in places]
 
 
 def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArray[np.bool_]:
@@ -351,17 +351,17 @@ def repack(files: pa.Table, target_size: int) -> RepackedVectors:
         pc.fill_null(pc.struct_field(chosen, "sizeInBytes"), 0).to_numpy().astype(np.int64) + FRAME_OVERHEAD
     )
     offsets = pc.fill_null(pc.struct_field(chosen, "offset"), 1).to_numpy().astype(np.int64)
-    needed = np.bincount(names, weights=sizes).astype(np.int64)
-    ends = np.zeros(len(needed), np.int64)
+    live_bytes = np.bincount(names, weights=sizes).astype(np.int64)
+    ends = np.zeros(len(live_bytes), np.int64)
     np.maximum.at(ends, names, offsets + sizes)
     ends -= len(FILE_VERSION)
-    is_dead = needed < _MIN_LIVE_SHARE * ends
-    again = is_dead | (needed < target_size / 2)
-    size, count = int(needed[again].sum()), int(again.sum())
+    is_dead = live_bytes < _MIN_LIVE_SHARE * ends
+    again = is_dead | (live_bytes < target_size / 2)
+    size, count = int(live_bytes[again].sum()), int(again.sum())
     new = -(-size // target_size)
     if count <= new and not is_dead.any():
         return RepackedVectors(np.zeros(0, np.int64))
     examples = places[np.unique(names, return_index=True)[1]]
     return RepackedVectors(
-        places[again[names]], count, new, size, examples[again], ends[again], needed[again]
+        places[again[names]], count, new, size, examples[again], ends[again], live_bytes[again]
     )

@@ -123,14 +123,14 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
     groups = np.where(is_new, -1, cubes)[positions]
     order = np.lexsort((files["modification_time"].to_numpy()[positions], groups, partitions[positions]))
     positions, groups, partitions = positions[order], groups[order], partitions[positions][order]
-    chosen: list[Places] = []
+    new_cubes: list[Places] = []
     for first, last in _runs(partitions):
         cuts = [(first + start, first + end) for start, end in _runs(groups[first:last])]
         is_first_new = bool(groups[first] == -1)
         new = positions[slice(*cuts[0])] if is_first_new else positions[:0]
         old = [positions[start:end] for start, end in cuts[is_first_new:]]
-        chosen += _in_partition(new, old, live, rules)
-    return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in chosen]
+        new_cubes += _in_partition(new, old, live, rules)
+    return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in new_cubes]
 
 
 def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str]:
@@ -241,13 +241,13 @@ def check_columns(
     if not columns:
         raise InvalidTableChange("ZORDER BY needs at least one column.")
     with_statistics = columns_with_statistics(schema, partition_columns, configuration)
-    partitioned = {name.lower() for name in partition_columns}
+    partition_names = {name.lower() for name in partition_columns}
     zorder_columns: list[ColumnPath] = []
     for path in columns:
         kind = field_at(schema, path).type
-        spelled = as_in_schema(schema, path)
-        name = path_text(spelled)
-        if spelled[0].lower() in partitioned:
+        column_path = as_in_schema(schema, path)
+        name = path_text(column_path)
+        if column_path[0].lower() in partition_names:
             raise InvalidTableChange(
                 f"Column '{name}' is a partition column, so each file has only one value of it; leave it "
                 "out of ZORDER BY.",
@@ -263,15 +263,15 @@ def check_columns(
                 "columns of primitive types.",
                 column=name,
             )
-        if spelled not in with_statistics:
+        if column_path not in with_statistics:
             raise InvalidTableChange(
                 f"Column '{name}' has no statistics, so readers could not skip files by it; add it to "
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
                 column=name,
             )
-        if spelled in zorder_columns:
+        if column_path in zorder_columns:
             raise InvalidTableChange(
                 f"Column '{name}' is listed twice in ZORDER BY; list it once.", column=name
             )
-        zorder_columns.append(spelled)
+        zorder_columns.append(column_path)
     return zorder_columns

@@ -81,7 +81,7 @@ class PageWalk:
                     self._pending = window
                     return len(data)
                 look *= 8
-        taken = reader.at - len(self._pending)
+        num_bytes = reader.at - len(self._pending)
         self._pending = b""
         if size > self._size - self._at - reader.at or size < 0:
             raise ValueError("a page is longer than its column chunk")
@@ -93,7 +93,7 @@ class PageWalk:
         self._pages += 1
         self._at += reader.at
         self._body = size
-        return at + taken
+        return at + num_bytes
 
 
 def _page(reader: CompactReader) -> tuple[int, int, int]:
@@ -142,7 +142,7 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
     reader = CompactReader(data)
     parts: list[bytes] = []
     page_offsets: list[int] = []
-    copied = 0
+    copy_end = 0
     for number, kind in reader.fields():
         if number != 1 or kind not in LISTS:
             reader.skip(kind)
@@ -157,11 +157,11 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
                     continue
                 start = reader.at
                 page_offsets.append(reader.integer() - old)
-                parts += [data[copied:start], zigzag(page_offsets[-1] + new)]
-                copied = reader.at
+                parts += [data[copy_end:start], zigzag(page_offsets[-1] + new)]
+                copy_end = reader.at
     if reader.at != len(data) or page_offsets != data_pages:
         raise ValueError("an offset index does not match the pages of its column chunk")
-    return b"".join([*parts, data[copied:]])
+    return b"".join([*parts, data[copy_end:]])
 
 
 def bloom_filter_size(data: bytes) -> int:

@@ -95,14 +95,14 @@ def has_column_orders(end: bytes) -> bool:
     return end.endswith(_COLUMN_ORDERS)
 
 
-def schema_of_footer(data: bytes, *, ordered: bool = True) -> tuple[FileSchema, int]:
+def schema_of_footer(data: bytes, *, has_orders: bool = True) -> tuple[FileSchema, int]:
     """Return the schema in a footer, and the offset at which it ends.
 
     The schema precedes nearly everything else, so a footer that begins with the same bytes has the same schema.
 
     Args:
         data: FileMetaData in Thrift's compact protocol.
-        ordered: whether the footer has column orders.
+        has_orders: whether the footer has column orders.
 
     Raises:
         ValueError: the schema is missing, or contradicts itself.
@@ -112,13 +112,13 @@ def schema_of_footer(data: bytes, *, ordered: bool = True) -> tuple[FileSchema, 
     for number, kind in reader.fields():
         if number == _SCHEMA and kind in LISTS:
             elements = schema_elements(reader)
-            return _fields(elements, ordered=ordered), reader.at
+            return _fields(elements, has_orders=has_orders), reader.at
         reader.skip(kind)
     raise ValueError("the footer has no schema")
 
 
-def _fields(elements: Sequence[SchemaElement], *, ordered: bool) -> FileSchema:
-    tree = _SchemaReader(elements, ordered)
+def _fields(elements: Sequence[SchemaElement], *, has_orders: bool) -> FileSchema:
+    tree = _SchemaReader(elements, has_orders)
     found = tuple(tree.next(elements[0], 0) for _ in range(elements[0].children))
     if elements[0].children < 0 or tree.place != len(elements):
         raise ValueError("the schema's groups do not add up")
@@ -152,7 +152,7 @@ class _SchemaReader:
 
 
 def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: SchemaElement) -> FileField:
-    converted = element.converted is not None
+    is_converted = element.converted is not None
     if element.physical is not None and not inside:
         return FileField(
             element.name,
@@ -160,10 +160,10 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
             element.field_id,
             element.stored_as,
             element.kind,
-            converted,
+            is_converted,
             element.logical is not None,
         )
-    whole = FileField(element.name, "struct", element.field_id, converted=converted, inside=inside)
+    whole = FileField(element.name, "struct", element.field_id, converted=is_converted, inside=inside)
     if element.logical_number == _LOGICAL_VARIANT:
         return replace(whole, shape="variant")
     is_repeated = element.repetition == _REPEATED
@@ -171,11 +171,13 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
         if not is_repeated or len(inside) not in {1, _PAIR}:
             raise ValueError(f"the map '{parent.name}' has no pairs of key and value")
         legacy = len(inside) != _PAIR or not (_is_map(parent) or _is_annotated_entry(element, parent))
-        return replace(whole, shape="map", converted=converted or parent.converted is not None, legacy=legacy)
+        return replace(
+            whole, shape="map", converted=is_converted or parent.converted is not None, legacy=legacy
+        )
     if len(inside) == 1 and (_is_list(element) or _holds_entries(element) or _is_entry(element, parent)):
         # The group around a list's or map's entries, and the group of an entry, hold nothing of their own.
-        converted = inside[0].converted and (converted or is_repeated)
-        return replace(inside[0], name=element.name, field_id=element.field_id, converted=converted)
+        is_converted = inside[0].converted and (is_converted or is_repeated)
+        return replace(inside[0], name=element.name, field_id=element.field_id, converted=is_converted)
     return whole
 
 

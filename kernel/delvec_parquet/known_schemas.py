@@ -42,11 +42,11 @@ class KnownSchemas:
         length = footer_size(end[-TRAILER_BYTES:], size, path)
         if length is None:
             return None
-        ordered = has_column_orders(end[:-TRAILER_BYTES])
+        has_orders = has_column_orders(end[:-TRAILER_BYTES])
         start = size - TRAILER_BYTES - length
         data = read(start, start + min(length, _FIRST))
         for encoded, its_order, schema in self._recent.copy():
-            if its_order != ordered:
+            if its_order != has_orders:
                 continue
             if len(encoded) > len(data):
                 data = read(start, start + min(length, len(encoded)))
@@ -55,12 +55,12 @@ class KnownSchemas:
         if length > len(data):
             data = read(start, start + length)
         try:
-            schema, schema_end = schema_of_footer(data, ordered=ordered)
+            schema, schema_end = schema_of_footer(data, has_orders=has_orders)
         except (ValueError, IndexError, RecursionError) as error:
             raise CorruptTable(
                 f"The footer of the data file '{path}' is damaged: {error}; restore the file from a backup.",
                 file=path,
             ) from error
         schema = next((each for _, _, each in self._recent.copy() if each == schema), schema)
-        self._recent.appendleft((data[:schema_end], ordered, schema))
+        self._recent.appendleft((data[:schema_end], has_orders, schema))
         return schema

@@ -87,7 +87,7 @@ def _footer_errors(path: str) -> Iterator[None]:
 
 def copied_row_groups(
     sources: Sequence[SourceFile],
-    opened: Callable[[SourceFile], AbstractContextManager[ReadRange]],
+    open_source: Callable[[SourceFile], AbstractContextManager[ReadRange]],
     write: Callable[[bytes | memoryview], None],
 ) -> int:
     """Write a file with the row groups of all files, in order, and return its size.
@@ -96,24 +96,24 @@ def copied_row_groups(
 
     Args:
         sources: the files.
-        opened: opens one of them.
+        open_source: opens one of them.
         write: appends to the new file.
 
     Raises:
-        MissingDataFile: ``opened`` does not find a source.
+        MissingDataFile: ``open_source`` does not find a source.
         CorruptTable: a source contradicts its footer.
     """
     new = _NewFile(write)
     new.write(_MAGIC)
     for source in sources:
-        with _footer_errors(source.path), opened(source) as read:
+        with _footer_errors(source.path), open_source(source) as read:
             new.copy(source, read)
     for source in sources:
         # Write indexes together, next to the footer, since some readers fetch them all in one request.
         if not _has_indexes(source.footer):
             new.place_without_indexes(source)
             continue
-        with _footer_errors(source.path), opened(source) as read:
+        with _footer_errors(source.path), open_source(source) as read:
             new.copy_indexes(source, read)
     footer = joined([source.footer for source in sources], new.places())
     new.write(footer)

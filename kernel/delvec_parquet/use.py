@@ -13,17 +13,17 @@ __all__ = ["SETTING", "uses_parquet_bytes"]
 SETTING: Final = "DELVEC_PARQUET_BYTES"
 
 
-def uses_parquet_bytes(asked: bool | None = None) -> bool:
+def uses_parquet_bytes(choice: bool | None = None) -> bool:
     """Whether an engine copies row groups and reads page indexes.
 
     Args:
-        asked: an engine's argument; by default the environment decides, and without it they are used.
+        choice: an engine's argument; by default the environment decides, and without it they are used.
 
     Raises:
         BadRequest: the environment variable is neither ``on`` nor ``off``.
     """
-    if asked is not None:
-        return asked
+    if choice is not None:
+        return choice
     value = os.environ.get(SETTING, "").strip().lower() or "on"
     if value not in {"on", "off"}:
         raise BadRequest(f"{SETTING} must be on or off, not {value!r}")

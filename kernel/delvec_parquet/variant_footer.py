@@ -177,7 +177,7 @@ def _seen(data: bytes, copy_name: Callable[[str], str]) -> bytes:
     columns: list[_Column] = []
     lists: dict[int, _List] = {}
     groups: list[_List] = []
-    hidden: list[_Edit] = []
+    key_edits: list[_Edit] = []
     for number, kind in footer.fields():
         if number == _SCHEMA and kind in LISTS:
             lists[number] = _list(footer, lambda: columns.append(_column(footer)))
@@ -188,7 +188,7 @@ def _seen(data: bytes, copy_name: Callable[[str], str]) -> bytes:
         elif number == _ROW_GROUPS and kind in LISTS:
             lists[number] = _list(footer, lambda: groups.append(_chunks(footer)))
         elif number == _KEY_VALUES and kind in LISTS:
-            _list(footer, lambda: hidden.extend(_key(footer)))
+            _list(footer, lambda: key_edits.extend(_key(footer)))
         elif number == _COLUMN_ORDERS and kind in LISTS:
             lists[number] = _list(footer, lambda: footer.skip(STRUCT))
         else:
@@ -196,7 +196,7 @@ def _seen(data: bytes, copy_name: Callable[[str], str]) -> bytes:
     if not columns:
         raise ValueError("it lists no columns")
     return _edited(
-        data, 0, len(data), [*hidden, *_marks(columns), *_copies(data, columns, lists, groups, copy_name)]
+        data, 0, len(data), [*key_edits, *_marks(columns), *_copies(data, columns, lists, groups, copy_name)]
     )
 
 
@@ -222,19 +222,19 @@ def _copies(
     root = columns[0]
     entries: list[bytes] = []
     leaves: list[int] = []
-    copied = count = leaf = 0
+    num_copies = count = leaf = 0
     for top in root.below:
         inside = list(top.all())
         positions = range(leaf, leaf + sum(not each.children for each in inside))
         leaf = positions.stop
         if any(each.is_shredded for each in inside):
-            copied += 1
+            num_copies += 1
             count += len(inside)
             leaves += positions
             entries.append(_edited(data, top.start, inside[-1].end, _of_copy(top, inside, copy_name)))
-    if not copied:
+    if not num_copies:
         return
-    yield *root.children_at, zigzag(root.children + copied)
+    yield *root.children_at, zigzag(root.children + num_copies)
     yield from lists[_SCHEMA].appended(count, b"".join(entries))
     for each in (*groups, *([lists[_COLUMN_ORDERS]] if _COLUMN_ORDERS in lists else ())):
         if len(each.ends) != leaf:

@@ -17,7 +17,9 @@ _MAX_COPY_BYTES: Final = 5_000_000_000
 """S3's limit for copying an object in one request."""
 
 
-def copy_file(source: str, path: str, target: str, new_path: str, *, allowed: Allowed | None = None) -> int:
+def copy_file(
+    source: str, path: str, target: str, new_path: str, *, is_allowed: Allowed | None = None
+) -> int:
     """Copy a file into another table, durably; never replaces a file on local disk.
 
     Args:
@@ -25,7 +27,7 @@ def copy_file(source: str, path: str, target: str, new_path: str, *, allowed: Al
         path: as in that log.
         target: the canonical location of the other table.
         new_path: URL-encoded, relative to ``target``.
-        allowed: decides by URL whether a file outside the source's location may be read, and where links may lead.
+        is_allowed: decides by URL whether a file outside the source's location may be read, and where links may lead.
 
     Returns:
         The size in bytes.
@@ -36,19 +38,19 @@ def copy_file(source: str, path: str, target: str, new_path: str, *, allowed: Al
         LocationNotAllowed: it is not allowed, or a link leads out of the target.
         StorageError: storage did not answer.
     """
-    check_regular(source, [path], allowed=allowed)
-    found = stat(source, path, allowed=allowed)
+    check_regular(source, [path], is_allowed=is_allowed)
+    found = stat(source, path, is_allowed=is_allowed)
     if found is None:
         raise FileNotFoundError(path)
-    if not _copied_within(source, path, target, new_path, found.size, allowed):
-        _streamed(source, path, target, new_path, found.size, allowed)
+    if not _copied_within(source, path, target, new_path, found.size, is_allowed):
+        _streamed(source, path, target, new_path, found.size, is_allowed)
     return found.size
 
 
 def _copied_within(
-    source: str, path: str, target: str, new_path: str, size: int, allowed: Allowed | None
+    source: str, path: str, target: str, new_path: str, size: int, is_allowed: Allowed | None
 ) -> bool:
-    url = locate(source, path, allowed=allowed).url
+    url = locate(source, path, is_allowed=is_allowed).url
     bucket = "/".join(url.split("/", 3)[:3])
     if (
         not locations.within(target, bucket)
@@ -63,10 +65,12 @@ def _copied_within(
     return True
 
 
-def _streamed(source: str, path: str, target: str, new_path: str, size: int, allowed: Allowed | None) -> None:
+def _streamed(
+    source: str, path: str, target: str, new_path: str, size: int, is_allowed: Allowed | None
+) -> None:
     left = size
     with (
-        open_input(source, path, allowed=allowed) as file,
+        open_input(source, path, is_allowed=is_allowed) as file,
         open_output(target, new_path, durable=True) as new,
     ):
         while left and (data := file.read(min(_CHUNK, left))):

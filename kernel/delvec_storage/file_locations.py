@@ -146,7 +146,9 @@ def store_for(location: str) -> ObjectStore:
         return _stores.setdefault(key, store)
 
 
-def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> FileLocation:
+def locate(
+    location: str, path: str, *, is_allowed: Allowed | None = None, inside: bool = False
+) -> FileLocation:
     """Resolve the file ``path`` of the table at ``location``.
 
     Symbolic links are checked when the file is opened, since they may change until then.
@@ -154,7 +156,7 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
     Args:
         location: the table's canonical location.
         path: as in the log: URL-encoded, relative or absolute.
-        allowed: decides by URL, with links resolved, whether a file outside ``location`` may be accessed; none may by
+        is_allowed: decides by URL, with links resolved, whether a file outside ``location`` may be accessed; none may by
             default.
         inside: whether the path itself must be inside, though links may lead out; for writes and deletes.
 
@@ -164,7 +166,7 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
     """
     url = locations.resolve(location, path)
     is_inside = locations.within(url, location)
-    if not is_inside and (inside or allowed is None or not allowed(url)):
+    if not is_inside and (inside or is_allowed is None or not is_allowed(url)):
         raise LocationNotAllowed(
             f"The file {url} is outside its table's location {location}; allow its directory (DELVEC_ROOTS) "
             "if the table may use it.",
@@ -172,9 +174,9 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
         )
     local = locations.local_path(url)
     if local is not None:
-        return FileLocation(url, local, None, str(local), location, allowed)
+        return FileLocation(url, local, None, str(local), location, is_allowed)
     parent = location if is_inside else _root_outside(url)
-    return FileLocation(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, allowed)
+    return FileLocation(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, is_allowed)
 
 
 def _root_outside(url: str) -> str:

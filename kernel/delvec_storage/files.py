@@ -97,13 +97,13 @@ class FileInfo:
     e_tag: str | None = None
 
 
-def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInfo | None:
+def stat(location: str, path: str, *, is_allowed: Allowed | None = None) -> FileInfo | None:
     """Return size and time of a file, or None if it does not exist.
 
     Raises:
         StorageError: storage did not answer.
     """
-    place = locate(location, path, allowed=allowed)
+    place = locate(location, path, is_allowed=is_allowed)
     try:
         with storage_errors("look up", place.url):
             if place.local is not None:
@@ -116,7 +116,7 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
         return None
 
 
-def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
+def check_regular(location: str, paths: Iterable[str], *, is_allowed: Allowed | None = None) -> None:
     """Reject special files before an engine opens them, which would block forever on a FIFO.
 
     Missing and remote files are left to the engine.
@@ -131,22 +131,22 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
     prefix = f"{directory}/"
     folders: dict[str, bool] = {}
     for path in paths:
-        if allowed is not None and "%" not in path and is_canonical_relative(path):
+        if is_allowed is not None and "%" not in path and is_canonical_relative(path):
             # As below, without making a Path and resolving links for each of up to a million files: one that is no link is
             # where its folder is.
             folder = path.rpartition("/")[0]
             if folder not in folders:
-                folders[folder] = allowed(f"{location}/{folder}" if folder else location)
+                folders[folder] = is_allowed(f"{location}/{folder}" if folder else location)
             with suppress(OSError):
                 if folders[folder] and stat_.S_ISREG(os.lstat(prefix + path).st_mode):
                     continue
-        place = locate(location, path, allowed=allowed)
+        place = locate(location, path, is_allowed=is_allowed)
         with suppress(FileNotFoundError), storage_errors("read", place.url):
             if place.local is not None:
                 mode = os.stat(place.local).st_mode  # noqa: PTH116 - for every file of a scan
                 if not stat_.S_ISREG(mode):
                     raise _local_files.not_regular(mode, place.local)
-                if allowed is None or not allowed(place.url):
+                if is_allowed is None or not is_allowed(place.url):
                     place.check(os.path.realpath(place.local))
 
 
@@ -163,7 +163,9 @@ def content_tag(e_tag: str | None) -> str | None:
     return None if e_tag is None else e_tag.strip('"')
 
 
-def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes: int | None = None) -> bytes:
+def read(
+    location: str, path: str, *, is_allowed: Allowed | None = None, max_bytes: int | None = None
+) -> bytes:
     """Return a whole file.
 
     Raises:
@@ -171,7 +173,7 @@ def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes:
         UnusableFile: it exceeds ``max_bytes`` (nothing is read then), or is not a regular file.
         StorageError: storage did not answer.
     """
-    place = locate(location, path, allowed=allowed)
+    place = locate(location, path, is_allowed=is_allowed)
     with storage_errors("read", place.url):
         if place.local is not None:
             with _opened(place) as file:
@@ -197,7 +199,7 @@ def _opened(place: FileLocation) -> IO[bytes]:
 
 
 def read_ranges(
-    location: str, path: str, ranges: Sequence[tuple[int, int]], *, allowed: Allowed | None = None
+    location: str, path: str, ranges: Sequence[tuple[int, int]], *, is_allowed: Allowed | None = None
 ) -> list[memoryview]:
     """Return the bytes of each ``(start, end)`` of a file, fewer if the file ends earlier.
 
@@ -207,7 +209,7 @@ def read_ranges(
         FileNotFoundError: the file does not exist.
         StorageError: storage did not answer.
     """
-    place = locate(location, path, allowed=allowed)
+    place = locate(location, path, is_allowed=is_allowed)
     spans: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if spans and start <= spans[-1][1] + _MAX_GAP:
@@ -241,14 +243,14 @@ def _read_local(place: FileLocation, spans: Sequence[tuple[int, int]]) -> dict[i
         return chunks
 
 
-def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> pa.NativeFile:
+def open_input(location: str, path: str, *, is_allowed: Allowed | None = None) -> pa.NativeFile:
     """Open a file for random access by Arrow.
 
     Raises:
         FileNotFoundError: the file does not exist.
         StorageError: storage did not answer.
     """
-    place = locate(location, path, allowed=allowed)
+    place = locate(location, path, is_allowed=is_allowed)
     with storage_errors("read", place.url):
         if place.local is not None:
             with _opened(place) as file:
@@ -263,7 +265,7 @@ def write_file(
     data: bytes | memoryview | IO[bytes],
     *,
     durable: bool = False,
-    allowed: Allowed | None = None,
+    is_allowed: Allowed | None = None,
 ) -> None:
     """Write a whole file, replacing any existing one; a file object is streamed.
 
@@ -272,13 +274,13 @@ def write_file(
         path: URL-encoded, relative to the location.
         data: the content, or a file object open for reading in binary mode.
         durable: whether to sync file and directories on local disk before returning. Object stores always are durable.
-        allowed: decides by URL where links may lead; only within the table by default.
+        is_allowed: decides by URL where links may lead; only within the table by default.
 
     Raises:
         StorageError: storage did not answer; a local file is then missing or unchanged.
         LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path, allowed=allowed, inside=True)
+    place = locate(location, path, is_allowed=is_allowed, inside=True)
     with storage_errors("write", place.url, writing=True):
         if place.local is not None:
             with place.opened_directory(create=True, durable=durable) as directory:
@@ -288,7 +290,7 @@ def write_file(
 
 
 def create_file(
-    location: str, path: str, data: bytes, *, allowed: Allowed | None = None, directories: bool = True
+    location: str, path: str, data: bytes, *, is_allowed: Allowed | None = None, directories: bool = True
 ) -> bool:
     """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
 
@@ -299,7 +301,7 @@ def create_file(
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
         data: the content.
-        allowed: decides by URL where links may lead; only within the table by default.
+        is_allowed: decides by URL where links may lead; only within the table by default.
         directories: whether to create missing local directories.
 
     Returns:
@@ -310,7 +312,7 @@ def create_file(
         StorageError: storage did not answer, and the file may or may not exist.
         LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path, allowed=allowed, inside=True)
+    place = locate(location, path, is_allowed=is_allowed, inside=True)
     with storage_errors("create", place.url, writing=True):
         if place.local is not None:
             with place.opened_directory(create=directories, durable=True) as directory:
@@ -335,7 +337,7 @@ def create_file(
         return True
 
 
-def make_directory(location: str, path: str, *, allowed: Allowed | None = None) -> None:
+def make_directory(location: str, path: str, *, is_allowed: Allowed | None = None) -> None:
     """Make a directory in an existing one of a local table; object stores have none.
 
     Raises:
@@ -343,7 +345,7 @@ def make_directory(location: str, path: str, *, allowed: Allowed | None = None) 
         StorageError: the directory can be neither made nor used.
         LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path, allowed=allowed, inside=True)
+    place = locate(location, path, is_allowed=is_allowed, inside=True)
     if place.local is not None:
         with (
             storage_errors("create", place.url, writing=True),
@@ -353,14 +355,14 @@ def make_directory(location: str, path: str, *, allowed: Allowed | None = None) 
             os.mkdir(place.local.name, dir_fd=above)
 
 
-def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> None:
+def delete_file(location: str, path: str, *, is_allowed: Allowed | None = None) -> None:
     """Delete a file, or a link itself; a missing file counts as deleted.
 
     Raises:
         StorageError: storage did not answer, and the file may or may not exist.
         LocationNotAllowed: a link in the path leads elsewhere.
     """
-    place = locate(location, path, allowed=allowed, inside=True)
+    place = locate(location, path, is_allowed=is_allowed, inside=True)
     with suppress(FileNotFoundError), storage_errors("delete", place.url, writing=place.local is None):
         if place.local is not None:
             with place.opened_directory() as directory:
@@ -404,13 +406,13 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
             new.finish()
 
 
-def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) -> None:
+def remove_directories(location: str, path: str, is_chosen: Callable[[str], bool]) -> None:
     """Remove directories of a local table with their content, ignoring what cannot be removed.
 
     Args:
         location: the table's canonical location.
         path: of the parent directory, URL-encoded, relative to the location.
-        chosen: selects directories by name.
+        is_chosen: selects directories by name.
 
     Raises:
         StorageError: storage did not answer.
@@ -423,7 +425,7 @@ def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) 
         place.opened_directory() as directory,
         _local_files.entries(directory) as found,
     ):
-        names = [entry.name for entry in found if chosen(entry.name)]
+        names = [entry.name for entry in found if is_chosen(entry.name)]
         _local_files.remove_directories(directory, names)
 
 
@@ -433,7 +435,7 @@ def read_deletion_vectors(
     *,
     table: str,
     version: int | None,
-    allowed: Allowed | None = None,
+    is_allowed: Allowed | None = None,
     num_records: Mapping[str, int | None] | None = None,
 ) -> dict[str, BitMap64]:
     """Return the deleted rows by data file path.
@@ -445,7 +447,7 @@ def read_deletion_vectors(
         descriptors: pairs of the data file's path as in the log and its descriptor.
         table: for errors.
         version: for errors.
-        allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
+        is_allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
         num_records: physical rows by the data file's path, where known.
 
     Raises:
@@ -457,7 +459,7 @@ def read_deletion_vectors(
     bitmaps = _read_vectors(
         location,
         ((Where(table, version, path), descriptor) for path, descriptor in descriptors),
-        _Reader(decode_inline, unframe, allowed),
+        _Reader(decode_inline, unframe, is_allowed),
     )
     if num_records is not None:
         for path, descriptor in descriptors:
@@ -471,7 +473,7 @@ def read_deletion_vector_records(
     *,
     table: str,
     version: int | None,
-    allowed: Allowed | None = None,
+    is_allowed: Allowed | None = None,
 ) -> dict[str, bytes | memoryview]:
     """Return deletion vectors framed in the portable layout, verified but not decoded, by data file path.
 
@@ -480,7 +482,7 @@ def read_deletion_vector_records(
     return _read_vectors(
         location,
         ((Where(table, version, path), descriptor) for path, descriptor in descriptors),
-        _Reader(portable_record_inline, portable_record_in_file, allowed),
+        _Reader(portable_record_inline, portable_record_in_file, is_allowed),
     )
 
 
@@ -553,9 +555,9 @@ def _read_file(
             if dv.size_in_bytes > _LARGE:
                 # A forged descriptor could otherwise load a whole data file into memory.
                 start, _ = dv.byte_range
-                [head] = read_ranges(location, name, [(start, start + 5)], allowed=reader.allowed)
+                [head] = read_ranges(location, name, [(start, start + 5)], is_allowed=reader.allowed)
                 check_size(head, dv, member)
-        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=reader.allowed)
+        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], is_allowed=reader.allowed)
     except FileNotFoundError as error:
         raise DeletionVectorNotFound(
             f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "

@@ -34,7 +34,7 @@ def move_files(
     target: str,
     *,
     before: int | None = None,
-    allowed: Allowed | None = None,
+    is_allowed: Allowed | None = None,
 ) -> Deletion:
     """Move files from one directory of a table to another, without replacing files or following links.
 
@@ -44,16 +44,16 @@ def move_files(
         source: a directory below the location; empty for the location itself.
         target: another directory, created if missing.
         before: milliseconds since the epoch; local files modified later are kept.
-        allowed: decides by URL whether the location itself may be a link.
+        is_allowed: decides by URL whether the location itself may be a link.
 
     Returns:
         ``deleted`` are the moved files; ``kept`` those that are missing, changed or not regular files, or whose new
         name is taken.
     """
     deletion = Deletion()
-    place = locate(location, "_", allowed=allowed, inside=True)
+    place = locate(location, "_", is_allowed=is_allowed, inside=True)
     if place.local is None:
-        _move_remote(location, paths, source, target, deletion, allowed)
+        _move_remote(location, paths, source, target, deletion, is_allowed)
         return deletion
     for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
         names = list(group)
@@ -79,7 +79,7 @@ def _move_local(
     before: int | None,
     deletion: Deletion,
 ) -> None:
-    linked: list[tuple[str, str]] = []
+    links: list[tuple[str, str]] = []
     with (
         place.opened_directory() as root,
         _local_files.descended(root, source) as old,
@@ -87,10 +87,10 @@ def _move_local(
     ):
         for path in paths:
             name = unquote(path.rpartition("/")[2])
-            (linked.append((path, name)) if _link(old, new, name, before) else deletion.kept.append(path))
+            (links.append((path, name)) if _link(old, new, name, before) else deletion.kept.append(path))
         # Before unlinking the old names, or a crash could lose both.
         _local_files.sync_directory(new)
-        for path, name in linked:
+        for path, name in links:
             _local_files.remove(old, name)
             deletion.deleted.append(path)
 
@@ -113,34 +113,41 @@ def _link(old: int, new: int, name: str, before: int | None) -> bool:
 
 
 def _move_remote(
-    location: str, paths: Sequence[str], source: str, target: str, deletion: Deletion, allowed: Allowed | None
+    location: str,
+    paths: Sequence[str],
+    source: str,
+    target: str,
+    deletion: Deletion,
+    is_allowed: Allowed | None,
 ) -> None:
     with ThreadPoolExecutor(_CONCURRENT_COPIES, "delvec-move") as pool:
-        results = pool.map(partial(_copied, location, source, target, allowed), paths)
-        copied: list[str] = []
+        results = pool.map(partial(_copied, location, source, target, is_allowed), paths)
+        copied_paths: list[str] = []
         for path, outcome in zip(paths, results, strict=True):
             if isinstance(outcome, DelvecError):
                 deletion.failed.append(path)
                 deletion.error = deletion.error or outcome
             else:
-                (copied if outcome else deletion.kept).append(path)
-    remote_deletion = delete_files(location, [_joined(source, path) for path in copied], 0, allowed=allowed)
+                (copied_paths if outcome else deletion.kept).append(path)
+    remote_deletion = delete_files(
+        location, [_joined(source, path) for path in copied_paths], 0, is_allowed=is_allowed
+    )
     failed = {*remote_deletion.failed, *remote_deletion.kept}
-    deletion.deleted += [path for path in copied if _joined(source, path) not in failed]
-    deletion.failed += [path for path in copied if _joined(source, path) in failed]
+    deletion.deleted += [path for path in copied_paths if _joined(source, path) not in failed]
+    deletion.failed += [path for path in copied_paths if _joined(source, path) in failed]
     deletion.error = deletion.error or remote_deletion.error
 
 
 def _copied(
-    location: str, source: str, target: str, allowed: Allowed | None, path: str
+    location: str, source: str, target: str, is_allowed: Allowed | None, path: str
 ) -> bool | DelvecError:
     old, new = _joined(source, path), _joined(target, path)
     try:
-        found, there = (look_up(location, each, allowed=allowed) for each in (old, new))
+        found, there = (look_up(location, each, is_allowed=is_allowed) for each in (old, new))
         if found is None or (there is not None and (there.size, there.e_tag) != (found.size, found.e_tag)):
             return False
         if there is None:
-            copy_file(location, old, location, new, allowed=allowed)
+            copy_file(location, old, location, new, is_allowed=is_allowed)
     except FileNotFoundError:
         return False
     except DelvecError as error:

@@ -32,7 +32,7 @@ class SchemaReader:
         path: str,
         size: int,
         *,
-        allowed: Allowed | None = None,
+        is_allowed: Allowed | None = None,
         keep_end: Callable[[bytes], None] | None = None,
     ) -> FileSchema | None:
         """Return a file's schema; None if the file is not Parquet.
@@ -41,7 +41,7 @@ class SchemaReader:
             location: the table's canonical location.
             path: as in the log.
             size: in bytes, as in the log; that of local files is looked up.
-            allowed: where files may lie.
+            is_allowed: where files may lie.
             keep_end: gets the end of a file in an object store, as far as it was read.
 
         Raises:
@@ -50,7 +50,7 @@ class SchemaReader:
             UnusableFile: the footer exceeds 256 MiB.
             StorageError: storage did not answer.
         """
-        place = locate(location, path, allowed=allowed)
+        place = locate(location, path, is_allowed=is_allowed)
         with storage_errors("read", place.url):
             if place.local is not None:
                 return self._of_descriptor(local_files.open_file(place.path, place.check), path)

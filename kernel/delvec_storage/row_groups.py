@@ -20,14 +20,14 @@ _CONCURRENT: Final = 16
 
 
 def read_footers(
-    location: str, sources: Sequence[tuple[str, int]], *, allowed: Allowed | None = None
+    location: str, sources: Sequence[tuple[str, int]], *, is_allowed: Allowed | None = None
 ) -> list[SourceFile]:
     """Read the footers of files.
 
     Args:
         location: the table's canonical location.
         sources: path and size of each.
-        allowed: decides by URL whether a file outside the location may be read.
+        is_allowed: decides by URL whether a file outside the location may be read.
 
     Raises:
         MissingDataFile: a file does not exist.
@@ -40,7 +40,7 @@ def read_footers(
         path, size = source
 
         def read(start: int, end: int) -> memoryview:
-            return files.read_ranges(location, path, [(start, end)], allowed=allowed)[0]
+            return files.read_ranges(location, path, [(start, end)], is_allowed=is_allowed)[0]
 
         return source_file(path, size, read)
 
@@ -49,7 +49,7 @@ def read_footers(
 
 
 def copy_row_groups(
-    location: str, sources: Sequence[SourceFile], path: str, *, allowed: Allowed | None = None
+    location: str, sources: Sequence[SourceFile], path: str, *, is_allowed: Allowed | None = None
 ) -> int:
     """Write a new file with the row groups of all files, in order, and return its size.
 
@@ -59,7 +59,7 @@ def copy_row_groups(
         location: the table's canonical location.
         sources: the files.
         path: of the new file, relative to the location.
-        allowed: decides by URL whether a source outside the location may be read.
+        is_allowed: decides by URL whether a source outside the location may be read.
 
     Raises:
         MissingDataFile: a source does not exist.
@@ -74,13 +74,13 @@ def copy_row_groups(
             if count != len(data):
                 raise StorageError(f"Only a part of the file {path} could be written; try again.", file=path)
 
-        return copied_row_groups(sources, partial(_opened, location, allowed), write)
+        return copied_row_groups(sources, partial(_opened, location, is_allowed), write)
 
 
 @contextmanager
-def _opened(location: str, allowed: Allowed | None, source: SourceFile) -> Iterator[ReadRange]:
+def _opened(location: str, is_allowed: Allowed | None, source: SourceFile) -> Iterator[ReadRange]:
     """Open a source for range reads."""
-    place = locate(location, source.path, allowed=allowed)
+    place = locate(location, source.path, is_allowed=is_allowed)
     if place.local is None:
         with storage_errors("read", place.url):
             if obstore.head(place.remote, place.key)["size"] != source.size:
@@ -93,13 +93,13 @@ def _opened(location: str, allowed: Allowed | None, source: SourceFile) -> Itera
         yield remote
         return
     with storage_errors("read", place.url):
-        opened = files.open_input(location, source.path, allowed=allowed)
-    with opened:
-        if opened.size() != source.size:
+        input_file = files.open_input(location, source.path, is_allowed=is_allowed)
+    with input_file:
+        if input_file.size() != source.size:
             raise ValueError("it has another size than the log says")
 
         def local(start: int, end: int) -> memoryview:
             with storage_errors("read", place.url):
-                return memoryview(opened.read_at(end - start, start))
+                return memoryview(input_file.read_at(end - start, start))
 
         yield local

@@ -90,19 +90,19 @@ class StagedFile:
 
 
 @contextmanager
-def stage(location: str, path: str, *, allowed: Allowed | None = None) -> Iterator[StagedFile]:
+def stage(location: str, path: str, *, is_allowed: Allowed | None = None) -> Iterator[StagedFile]:
     """Stage a file of a table; it is deleted after the block unless published.
 
     Args:
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
-        allowed: decides by URL where links may lead; only within the table by default.
+        is_allowed: decides by URL where links may lead; only within the table by default.
 
     Raises:
         StorageError: writing to local disk failed.
         LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path, allowed=allowed, inside=True)
+    place = locate(location, path, is_allowed=is_allowed, inside=True)
     with ExitStack() as stack:
         directory = None
         with storage_errors("create", place.url, writing=True):

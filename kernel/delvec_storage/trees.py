@@ -96,7 +96,7 @@ class TreeListing:
         Raises:
             StorageError: storage did not answer. A missing directory has no files.
         """
-        place = locate(self.location, "_", allowed=self.allowed)
+        place = locate(self.location, "_", is_allowed=self.allowed)
         with suppress(FileNotFoundError), storage_errors("list", self.location):
             if place.local is None:
                 yield from self._remote(place)
@@ -109,17 +109,17 @@ class TreeListing:
         self, directory: int, prefix: str, path: Path, root: Path, depth: int
     ) -> Iterator[tuple[str, int, int]]:
         below: list[str] = []
-        seen = 0
+        num_entries = 0
         if prefix and _contains(directory, _LOG):
             self.shielded.add(prefix.removesuffix("/"))
             return
         with _local_files.entries(directory) as found:
             # In chunks: a directory may have a million entries.
             while entries := list(islice(found, _ENTRIES)):
-                seen += len(entries)
+                num_entries += len(entries)
                 names = [entry for entry in entries if self._is_file(entry, prefix, path, root, below)]
                 yield from self._stat_files(prefix, names)
-        if prefix and not seen:
+        if prefix and not num_entries:
             self.empty.append((prefix.removesuffix("/"), _milliseconds(os.fstat(directory))))
         yield from self._walk_below(directory, prefix, path, root, depth, below)
 
@@ -187,20 +187,20 @@ class TreeListing:
         top = obstore.list_with_delimiter(place.remote)
         yield from _batched(self._visible(top["objects"]))
         prefixes = iter(name for name in top["common_prefixes"] if not self._is_hidden(name.strip("/"), ""))
-        seen: set[str] = set()
+        seen_prefixes: set[str] = set()
         with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-list") as pool:
             while some := list(islice(prefixes, _CONCURRENT_LISTINGS)):
                 if len(some) == 1:
-                    yield from self._below(place, some[0], seen)
+                    yield from self._below(place, some[0], seen_prefixes)
                     continue
-                for found in pool.map(lambda prefix: list(self._below(place, prefix, seen)), some):
+                for found in pool.map(lambda prefix: list(self._below(place, prefix, seen_prefixes)), some):
                     yield from found
-        self.directories += len(seen)
+        self.directories += len(seen_prefixes)
 
-    def _below(self, place: FileLocation, prefix: str, seen: set[str]) -> Iterator[pa.RecordBatch]:
+    def _below(self, place: FileLocation, prefix: str, seen_prefixes: set[str]) -> Iterator[pa.RecordBatch]:
         with storage_errors("list", self.location):
             for chunk in obstore.list(place.remote, prefix, chunk_size=_LIST_CHUNK):
-                seen.update(meta["path"].rpartition("/")[0] for meta in chunk)
+                seen_prefixes.update(meta["path"].rpartition("/")[0] for meta in chunk)
                 yield from _batched(self._visible(chunk))
 
     def _visible(self, chunk: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int, int]]:
@@ -249,18 +249,18 @@ class Deletion:
     error: DelvecError | None = None
 
 
-def look_up_files(location: str, paths: Sequence[str], *, allowed: Allowed | None = None) -> pa.Table:
+def look_up_files(location: str, paths: Sequence[str], *, is_allowed: Allowed | None = None) -> pa.Table:
     """Return size and modification time of files below a table's location, LISTED, without missing and special files.
 
     Args:
         location: the table's canonical location.
         paths: from :class:`TreeListing`, preferably in its order.
-        allowed: decides by URL whether the location itself may be a link.
+        is_allowed: decides by URL whether the location itself may be a link.
 
     Raises:
         StorageError: storage did not answer.
     """
-    place = locate(location, "_", allowed=allowed, inside=True)
+    place = locate(location, "_", is_allowed=is_allowed, inside=True)
     if place.local is None:
         with ThreadPoolExecutor(_CONCURRENT_LOOKUPS, "delvec-look-up") as pool:
             found: Iterable[tuple[str, int, int] | None] = pool.map(partial(_head, place), paths)
@@ -294,13 +294,13 @@ def _head(place: FileLocation, path: str) -> tuple[str, int, int] | None:
     return None
 
 
-def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> list[str]:
+def inner_tables(location: str, paths: Iterable[str], *, is_allowed: Allowed | None = None) -> list[str]:
     """Return the directories between the location and these files that are Delta tables themselves.
 
     Args:
         location: the table's canonical location.
         paths: from :class:`TreeListing`.
-        allowed: decides by URL whether the location itself may be a link.
+        is_allowed: decides by URL whether the location itself may be a link.
 
     Raises:
         StorageError: storage did not answer.
@@ -309,7 +309,7 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
     directories = sorted({"/".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)})
     if not directories:
         return []
-    place = locate(location, "_", allowed=allowed, inside=True)
+    place = locate(location, "_", is_allowed=is_allowed, inside=True)
 
     def has_log(directory: str) -> bool:
         with storage_errors("look into", f"{place.url[:-1]}{directory}"):
@@ -374,15 +374,15 @@ def table_below(location: str, most: int | None = None) -> str | None:
 
 
 def _local_table_below(top: str, most: int | None) -> str | None:
-    above, seen = [""], 0
+    above, num_entries = [""], 0
     while above:
         directory = above.pop()
         with suppress(FileNotFoundError, PermissionError), os.scandir(f"{top}/{directory}") as entries:
             for entry in entries:
-                seen += 1
+                num_entries += 1
                 if directory and entry.name.casefold() == _LOG:
                     return directory
-                if most is not None and seen > most:
+                if most is not None and num_entries > most:
                     return None
                 if entry.is_dir(follow_symlinks=False) and (directory or entry.name not in _NO_TABLES):
                     above.append(f"{directory}/{entry.name}" if directory else entry.name)
@@ -390,20 +390,20 @@ def _local_table_below(top: str, most: int | None) -> str | None:
 
 
 def _remote_table_below(place: FileLocation, most: int | None) -> str | None:
-    seen = 0
+    num_objects = 0
     for chunk in obstore.list(place.remote, chunk_size=_LIST_CHUNK):
         for path in (meta["path"] for meta in chunk):
             inside, is_log, _ = path.partition(f"/{_LOG}/")
             if is_log and inside.partition("/")[0] not in _NO_TABLES:
                 return str(inside)
-        seen += len(chunk)
-        if most is not None and seen >= most:
+        num_objects += len(chunk)
+        if most is not None and num_objects >= most:
             return None
     return None
 
 
 def delete_files(
-    location: str, paths: Sequence[str], before: int, *, allowed: Allowed | None = None
+    location: str, paths: Sequence[str], before: int, *, is_allowed: Allowed | None = None
 ) -> Deletion:
     """Delete files below a table's location, except those that are no longer regular files.
 
@@ -411,10 +411,10 @@ def delete_files(
         location: the table's canonical location.
         paths: from :class:`TreeListing`, preferably in its order.
         before: milliseconds since the epoch; local files modified later are kept.
-        allowed: decides by URL whether the location itself may be a link.
+        is_allowed: decides by URL whether the location itself may be a link.
     """
     deletion = Deletion()
-    place = locate(location, "_", allowed=allowed, inside=True)
+    place = locate(location, "_", is_allowed=is_allowed, inside=True)
     if place.local is None:
         _delete_remote(place, paths, deletion)
         return deletion
@@ -491,14 +491,14 @@ def _delete_remote(place: FileLocation, paths: Sequence[str], deletion: Deletion
 
 
 def remove_empty_directories(
-    location: str, paths: Iterable[str], *, allowed: Allowed | None = None
+    location: str, paths: Iterable[str], *, is_allowed: Allowed | None = None
 ) -> list[str]:
     """Remove empty directories of a local table, innermost first; return those removed.
 
     Errors are ignored, since empty directories are harmless.
     """
     removed_directories: list[str] = []
-    place = locate(location, "_", allowed=allowed, inside=True)
+    place = locate(location, "_", is_allowed=is_allowed, inside=True)
     if place.local is None:
         return removed_directories
     for path in sorted(paths, reverse=True):

@@ -248,7 +248,7 @@ def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitM
             descriptors,
             table=plan.name,
             version=plan.version,
-            allowed=roots.allows,
+            is_allowed=roots.allows,
             num_records={
                 files["path"][place].as_py(): files["num_records"][place].as_py() for place in places
             },

@@ -58,14 +58,14 @@ def assigned(value: str, value_type: Any, kind: DataType, column: str) -> str:
 
 def _converted(value: str, value_type: Any, kind: DataType, column: str, depth: int) -> str:  # noqa: PLR0911 - one per family
     if value_type is None or value_type.id == "null" or kind == PrimitiveType("void"):
-        return f"CAST(NULL AS {sql_type(kind, mapped=False)})"
+        return f"CAST(NULL AS {sql_type(kind, has_mapping=False)})"
     if isinstance(kind, StructType):
         return _struct(value, value_type, kind, column, depth)
     if isinstance(kind, ArrayType):
         return _list(value, value_type, kind, column, depth)
     if isinstance(kind, MapType):
         return _map(value, value_type, kind, column, depth)
-    target = sql_type(kind, mapped=False)
+    target = sql_type(kind, has_mapping=False)
     if _is_same(value_type, kind):
         return value
     attempt = _attempt(value, value_type.id, kind, target)
@@ -209,7 +209,7 @@ def _is_same(value_type: Any, kind: DataType) -> bool:
             and _is_same(children["key"], kind.key)
             and _is_same(children["value"], kind.value)
         )
-    return str(value_type) == sql_type(kind, mapped=False).replace(", ", ",") and kind != PrimitiveType(
+    return str(value_type) == sql_type(kind, has_mapping=False).replace(", ", ",") and kind != PrimitiveType(
         "void"
     )
 

@@ -74,8 +74,8 @@ def _cluster_bin(
         return Compacted([], {})
     # DuckDB batches have at least 2048 rows.
     batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * first.num_rows // max(first.nbytes, 1)))
-    with session.connected() as cursor, _raised(scan) as failed:
-        rows = _batches(chain([first], tables), first.schema, failed)
+    with session.connected() as cursor, _raised(scan) as failures:
+        rows = _batches(chain([first], tables), first.schema, failures)
         # DuckDB sorts the stream: a temporary table would be held beside the sorted rows.
         cursor.register(_ROWS, pa.RecordBatchReader.from_batches(first.schema, rows))
         del first
@@ -150,25 +150,25 @@ def _keyed(
 
 
 def _batches(
-    tables: Iterable[pa.Table], schema: pa.Schema, failed: list[Exception]
+    tables: Iterable[pa.Table], schema: pa.Schema, failures: list[Exception]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches that DuckDB sorts, and record the error that ends them: DuckDB keeps only its text."""
     try:
         for table in tables:
             yield from table.cast(schema).to_batches()
     except Exception as error:
-        failed.append(error)
+        failures.append(error)
         raise
 
 
 @contextmanager
 def _raised(scan: Scan) -> Iterator[list[Exception]]:
     """Lend a list for the error that ends a stream of rows, and raise that error instead of DuckDB's."""
-    failed: list[Exception] = []
+    failures: list[Exception] = []
     try:
         with errors(scan, None, None):
-            yield failed
+            yield failures
     except DelvecError as error:
-        if failed:
-            raise failed[0] from error
+        if failures:
+            raise failures[0] from error
         raise

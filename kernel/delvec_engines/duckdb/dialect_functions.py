@@ -250,26 +250,26 @@ def to_re2(pattern: str) -> str:
     Raises:
         ValueError: a construct that RE2 lacks or reads differently; the message names it.
     """
-    written: list[str] = []
+    pieces: list[str] = []
     position = 0
     while position < len(pattern):
         char = pattern[position]
         end = position + 1
         if char == "\\":
             end += 1
-            written.append(_escaped(pattern[position + 1 : end], inside=False))
+            pieces.append(_escaped(pattern[position + 1 : end], inside=False))
         elif char == "[":
             text, end = _class(pattern, position)
-            written.append(text)
+            pieces.append(text)
         elif char == "(" and pattern.startswith("?", end):
             text, end = _group(pattern, position)
-            written.append(text)
+            pieces.append(text)
         elif char in "*+?}" and pattern.startswith("+", end):
             raise ValueError("a possessive quantifier")
         else:
-            written.append({".": _DOT, "$": _END}.get(char, char))
+            pieces.append({".": _DOT, "$": _END}.get(char, char))
         position = end
-    return "".join(written)
+    return "".join(pieces)
 
 
 def _group(pattern: str, position: int) -> tuple[str, int]:
@@ -283,18 +283,18 @@ def _group(pattern: str, position: int) -> tuple[str, int]:
 def _class(pattern: str, position: int) -> tuple[str, int]:
     """Return the character class that starts at ``position`` and where it ends."""
     start = position + 2 if pattern.startswith("^", position + 1) else position + 1
-    written = [pattern[position:start]]
+    pieces = [pattern[position:start]]
     position = start
     while position < len(pattern) and (pattern[position] != "]" or position == start):
         if pattern[position] in "[]" or pattern.startswith("&&", position):
             raise ValueError("a nested character class")
         width = 2 if pattern[position] == "\\" else 1
         piece = pattern[position : position + width]
-        written.append(_escaped(piece[1:], inside=True) if width > 1 else piece)
+        pieces.append(_escaped(piece[1:], inside=True) if width > 1 else piece)
         position += width
     if position >= len(pattern):
         raise ValueError("an unclosed bracket")
-    return "".join(written) + "]", position + 1
+    return "".join(pieces) + "]", position + 1
 
 
 def _escaped(char: str, *, inside: bool) -> str:

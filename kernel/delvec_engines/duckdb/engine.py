@@ -187,10 +187,10 @@ class DuckDBEngine:
         return change_part(self._session, scan, change, target, _each(within), into)
 
     def insert_rows(
-        self, scan: Scan, change: RowChange, target: WriteTarget, matched: np.ndarray, into: RowSinks
+        self, scan: Scan, change: RowChange, target: WriteTarget, matched_rows: np.ndarray, into: RowSinks
     ) -> int:
         """Do the rest of it; see :func:`delvec_engines.duckdb.row_changes.insert_rows`."""
-        return insert_rows(self._session, scan, change, target, matched, into)
+        return insert_rows(self._session, scan, change, target, matched_rows, into)
 
     def copy_rows(
         self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget

@@ -100,29 +100,29 @@ def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Nami
             raise UnsupportedFileType(
                 columns[0].name, f"the file has {beyond}, with which DuckDB opens no file"
             )
-    stored = None if file is None else StoredFields(file, by)
-    return tuple(_column(stored, item, f"c{number}", by) for number, item in enumerate(columns))
+    file_field = None if file is None else StoredFields(file, by)
+    return tuple(_column(file_field, item, f"c{number}", by) for number, item in enumerate(columns))
 
 
-def _beyond_duckdb(stored: FileField) -> str | None:
+def _beyond_duckdb(file_field: FileField) -> str | None:
     """Return what keeps DuckDB from opening a file with such a field, or None."""
-    if stored.kind.name == "bson" and stored.converted:
+    if file_field.kind.name == "bson" and file_field.converted:
         return "a column of BSON"
-    if stored.legacy:
-        return f"a {stored} in an older form"
-    return next(filter(None, map(_beyond_duckdb, stored.inside)), None)
+    if file_field.legacy:
+        return f"a {file_field} in an older form"
+    return next(filter(None, map(_beyond_duckdb, file_field.inside)), None)
 
 
 def _column(file: StoredFields | None, item: StructField, inner: str, by: Naming) -> FileColumn:
-    stored = None if file is None else file.of(item)
+    file_field = None if file is None else file.of(item)
     name = item.name if by == "name" else item.physical_name
-    if stored is not None:
-        name = stored.name
+    if file_field is not None:
+        name = file_field.name
     elif file is not None and file.has(name):
         # Found by id, the column is not in the file; that of its name is another.
-        nothing = f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+        nothing = f"CAST(NULL AS {sql_type(item.type, has_mapping=False)})"
         return FileColumn("", nothing, nothing)
-    part = _Reader(item.name, by).part(item.type, stored, item.name)
+    part = _Reader(item.name, by).part(item.type, file_field, item.name)
     read, value, copy = _entry(name, inner, part.read), f"f.{inner}", "NULL"
     if part.copied is not None:
         # The copy exists where variants are shredded.
@@ -130,22 +130,22 @@ def _column(file: StoredFields | None, item: StructField, inner: str, by: Naming
         copy = f"f.{inner}copy"
         copy = whole(copy) if isinstance(item.type, StructType) else copy
     # TRY has no bounds, which a CASE has, but takes 0.3 us per row.
-    compared = value if stored is None or _is_ordered(stored) else f"TRY({value})"
+    compared = value if file_field is None or _is_ordered(file_field) else f"TRY({value})"
     if part.convert is not None:
         value, compared = part.convert(value, copy, 0), part.convert(compared, copy, 0)
     return FileColumn(read, value, compared)
 
 
-def _is_ordered(stored: FileField) -> bool:
+def _is_ordered(file_field: FileField) -> bool:
     """Whether the bounds of a file's column, or of what is inside of it, are in the order of the values.
 
     Without column orders, they are in that of signed numbers or bytes, whatever the annotations say. DuckDB takes them for bounds
     nevertheless: it finds no row of some values, and takes conditions as true for all rows.
     """
-    if stored.shape != "value":
-        return all(map(_is_ordered, stored.inside))
-    is_signed = stored.physical in {"int32", "int64", "boolean"} and stored.kind.name != "unsigned"
-    return stored.ordered or is_signed
+    if file_field.shape != "value":
+        return all(map(_is_ordered, file_field.inside))
+    is_signed = file_field.physical in {"int32", "int64", "boolean"} and file_field.kind.name != "unsigned"
+    return file_field.ordered or is_signed
 
 
 def whole(value: str) -> str:
@@ -160,7 +160,7 @@ def whole(value: str) -> str:
 
 def mapping(name: str, inner: str, data_type: DataType) -> str:
     """Return an entry of read_parquet's ``schema`` for a column that no file has."""
-    return _entry(name, inner, sql_type(data_type, mapped=False))
+    return _entry(name, inner, sql_type(data_type, has_mapping=False))
 
 
 def _entry(name: str, inner: str, kind: str) -> str:
@@ -168,11 +168,11 @@ def _entry(name: str, inner: str, kind: str) -> str:
     return f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(entry, ensure_ascii=False)}"
 
 
-def sql_type(kind: DataType, *, mapped: bool, variant: str = BINARIES) -> str:
-    """Return the DuckDB type, with physical names of struct fields if ``mapped``, and ``variant`` for variants."""
+def sql_type(kind: DataType, *, has_mapping: bool, variant: str = BINARIES) -> str:
+    """Return the DuckDB type, with physical names of struct fields if ``has_mapping``, and ``variant`` for variants."""
 
     def inside(kind: DataType) -> str:
-        return sql_type(kind, mapped=mapped, variant=variant)
+        return sql_type(kind, has_mapping=has_mapping, variant=variant)
 
     if kind == _VARIANT:
         return variant
@@ -184,7 +184,7 @@ def sql_type(kind: DataType, *, mapped: bool, variant: str = BINARIES) -> str:
         return f"{inside(kind.element)}[]"
     if isinstance(kind, MapType):
         return f"MAP({inside(kind.key)}, {inside(kind.value)})"
-    return _row((item.physical_name if mapped else item.name, inside(item.type)) for item in kind.fields)
+    return _row((item.physical_name if has_mapping else item.name, inside(item.type)) for item in kind.fields)
 
 
 def _row(fields: Iterable[tuple[str, str]]) -> str:
@@ -218,36 +218,38 @@ class _Reader:
     column: str
     by: Naming
 
-    def part(self, kind: DataType, stored: FileField | None, path: str) -> _ReadExpression:
+    def part(self, kind: DataType, file_field: FileField | None, path: str) -> _ReadExpression:
         """Return how to read a type from a field of the file; None where the file has none, or is unknown."""
-        if stored is not None and stored.shape == "value" and stored.kind.name == "null":
-            stored = None
-        if stored is not None and stored.shape in {"list", "map"} and not stored.converted:
-            raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
+        if file_field is not None and file_field.shape == "value" and file_field.kind.name == "null":
+            file_field = None
+        if file_field is not None and file_field.shape in {"list", "map"} and not file_field.converted:
+            raise UnsupportedFileType(
+                path, f"its {file_field} is annotated in a form that DuckDB does not know"
+            )
         match kind:
             case StructType():
-                return self._struct(kind, stored, path)
+                return self._struct(kind, file_field, path)
             case ArrayType():
-                return _list(*self._inside(kind, stored, path))
+                return _list(*self._inside(kind, file_field, path))
             case MapType():
-                return _map(*self._inside(kind, stored, path))
+                return _map(*self._inside(kind, file_field, path))
             case PrimitiveType("variant"):
                 column = self.column
                 return _ReadExpression(
                     VARIANT_IN_FILE, lambda value, copy, _: variant_value(value, copy, column), "VARIANT"
                 )
             case _:
-                return _leaf(kind, stored, path)
+                return _leaf(kind, file_field, path)
 
-    def _inside(self, kind: DataType, stored: FileField | None, path: str) -> Iterator[_ReadExpression]:
-        for each in inner_types(kind, stored, self.by, path):
+    def _inside(self, kind: DataType, file_field: FileField | None, path: str) -> Iterator[_ReadExpression]:
+        for each in inner_types(kind, file_field, self.by, path):
             yield self.part(each.kind, each.stored, each.path)
 
-    def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _ReadExpression:
+    def _struct(self, kind: StructType, file_field: FileField | None, path: str) -> _ReadExpression:
         fields: list[tuple[StructField, str, _ReadExpression]] = []
-        inside = () if stored is None else stored.inside
+        inside = () if file_field is None else file_field.inside
         by_column = StoredFields(inside, self.by)
-        is_shared = stored is None
+        is_shared = file_field is None
         for item in kind.fields:
             below = f"{path}.{item.name}"
             found = by_column.of(item, below)
@@ -279,16 +281,16 @@ def _packed(fields: Sequence[tuple[StructField, str, _ReadExpression]]) -> _Conv
     """Return what makes the table's struct; of each field it takes the name in the file, empty if it is NULL."""
 
     def convert(value: str, copy: str, depth: int) -> str:
-        packed = []
+        members = []
         for item, name, part in fields:
             inner = f"{value}.{quoted(name)}"
             if not name:
-                inner = f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+                inner = f"CAST(NULL AS {sql_type(item.type, has_mapping=False)})"
             elif part.convert is not None:
                 below = f"({copy}).{quoted(name)}" if part.copied is not None else "NULL"
                 inner = part.convert(inner, below, depth)
-            packed.append(f"{quoted(item.name)} := {inner}")
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(packed)}) END"
+            members.append(f"{quoted(item.name)} := {inner}")
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(members)}) END"
 
     return convert
 
@@ -327,42 +329,42 @@ def _map(key: _ReadExpression, value: _ReadExpression) -> _ReadExpression:
 # --- values ---------------------------------------------------------------------------------------------------
 
 
-def _leaf(kind: DataType, stored: FileField | None, path: str) -> _ReadExpression:
-    read = sql_type(kind, mapped=False)
-    if stored is None or isinstance(kind, GeospatialType):
+def _leaf(kind: DataType, file_field: FileField | None, path: str) -> _ReadExpression:
+    read = sql_type(kind, has_mapping=False)
+    if file_field is None or isinstance(kind, GeospatialType):
         return _ReadExpression(read)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
-    annotation = stored.kind.name
-    if not stored.converted and (
-        annotation == "decimal" or (annotation == "unsigned" and stored.kind.bits >= _WIDE)
+    annotation = file_field.kind.name
+    if not file_field.converted and (
+        annotation == "decimal" or (annotation == "unsigned" and file_field.kind.bits >= _WIDE)
     ):
-        raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
-    if may_exceed(stored, kind):
-        wide = "BIGINT" if stored.physical == "int32" else "UBIGINT"
-        return _ReadExpression(wide, _narrowed(kind, stored, path))
+        raise UnsupportedFileType(path, f"its {file_field} is annotated in a form that DuckDB does not know")
+    if may_exceed(file_field, kind):
+        wide = "BIGINT" if file_field.physical == "int32" else "UBIGINT"
+        return _ReadExpression(wide, _narrowed(kind, file_field, path))
     if name == "void":
         return _ReadExpression("VARCHAR", lambda *_: f"CAST(NULL AS {read})")
     if name in {"string", "binary"}:
-        return _text(name, stored, path)
-    return _number_or_time(name, read, stored)
+        return _text(name, file_field, path)
+    return _number_or_time(name, read, file_field)
 
 
-def _number_or_time(name: str, read: str, stored: FileField) -> _ReadExpression:
-    if name in {"date", "timestamp_ntz"} and stored.physical == "int32" and not stored.converted:
+def _number_or_time(name: str, read: str, file_field: FileField) -> _ReadExpression:
+    if name in {"date", "timestamp_ntz"} and file_field.physical == "int32" and not file_field.converted:
         return _ReadExpression("INTEGER", lambda value, *_: f"CAST(make_date({value}) AS {read})")
-    if name in {"timestamp", "timestamp_ntz"} and stored.physical != "int32":
-        return _moment(read, stored)
+    if name in {"timestamp", "timestamp_ntz"} and file_field.physical != "int32":
+        return _moment(read, file_field)
     return _ReadExpression(read)
 
 
-def _text(name: str, stored: FileField, path: str) -> _ReadExpression:
+def _text(name: str, file_field: FileField, path: str) -> _ReadExpression:
     """Return how to read text or bytes, either of which a file may have as the other."""
-    is_text = stored.kind.name in {"string", "enum", "json"} and stored.converted
+    is_text = file_field.kind.name in {"string", "enum", "json"} and file_field.converted
     if name == "string":
         return _ReadExpression("VARCHAR") if is_text else _ReadExpression("BLOB", _decoded(path))
     if is_text:
         return _ReadExpression("VARCHAR", lambda value, *_: f"encode({value})")
-    if stored.kind.name == "uuid":
+    if file_field.kind.name == "uuid":
         return _ReadExpression("UUID", lambda value, *_: f"CAST({value} AS BLOB)")
     return _ReadExpression("BLOB")
 
@@ -378,11 +380,11 @@ def _decoded(path: str) -> _Convert:
     return convert
 
 
-def _narrowed(kind: DataType, stored: FileField, path: str) -> _Convert:
+def _narrowed(kind: DataType, file_field: FileField, path: str) -> _Convert:
     """Return what makes the table's integer of a wider one."""
     start = string_literal(f"{BEYOND_TYPE}'{path}' of ")
-    end = string_literal(f"; it has {stored}, and the table {type_name(kind)}, which cannot hold ")
-    narrow = sql_type(kind, mapped=False)
+    end = string_literal(f"; it has {file_field}, and the table {type_name(kind)}, which cannot hold ")
+    narrow = sql_type(kind, has_mapping=False)
 
     def convert(value: str, _copy: str, _depth: int) -> str:
         failed = f"CASE WHEN {value} IS NOT NULL THEN error({start} || f.{FILENAME} || {end} || {value}) END"
@@ -391,15 +393,15 @@ def _narrowed(kind: DataType, stored: FileField, path: str) -> _Convert:
     return convert
 
 
-def _moment(timestamp_type: str, stored: FileField) -> _ReadExpression:
+def _moment(timestamp_type: str, file_field: FileField) -> _ReadExpression:
     """Return how to read a timestamp.
 
     Infinity, for which DuckDB takes the greatest and least numbers, has no epoch.
     """
     make = "make_timestamptz" if timestamp_type == _ZONED else "make_timestamp"
     # DuckDB does not know the zone of INT96 and of the older annotation.
-    is_zoned = stored.logical and stored.kind.is_utc
-    if stored.kind.unit == "ns":
+    is_zoned = file_field.logical and file_field.kind.is_utc
+    if file_field.kind.unit == "ns":
 
         def cut(value: str, _copy: str, _depth: int) -> str:
             number = f"epoch_ns({value})"

@@ -90,11 +90,11 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
         UnusableFile: one is not a regular file.
         LocationNotAllowed: one is outside the roots.
     """
-    storage.check_regular(location, files["path"].to_pylist(), allowed=roots.allows)
+    storage.check_regular(location, files["path"].to_pylist(), is_allowed=roots.allows)
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):
-        local = storage.locate(location, path, allowed=roots.allows).local
+        local = storage.locate(location, path, is_allowed=roots.allows).local
         if local is not None and not as_bytes:
             names.append(str(local))
         else:

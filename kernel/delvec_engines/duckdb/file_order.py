@@ -53,18 +53,18 @@ def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
         StorageError: storage did not answer.
     """
     partition, defaults = _partition_values(scan), _defaults(scan)
-    decoded = _decoded(scan, partition, defaults)
-    names = decoded.schema.names
+    decoded_scan = _decoded(scan, partition, defaults)
+    names = decoded_scan.schema.names
     selected = ", ".join([*map(quoted, names), FILE_INDEX, FILE_HASH, ROW_INDEX])
-    deleted = _DeletedRowFilter(scan)
-    for source in sources(decoded, names, deletion_vectors=False, positions=True):
+    row_filter = _DeletedRowFilter(scan)
+    for source in sources(decoded_scan, names, deletion_vectors=False, positions=True):
         hashes = session.hashes(source.names).to_numpy()
         in_scan = pc.index_in(source.files["path"], scan.files["path"]).to_numpy().astype(np.int64)
-        for batch in session.batches(decoded, source, source.select(selected, None), None):
+        for batch in session.batches(decoded_scan, source, source.select(selected, None), None):
             numbers, hashed, rows = (column.to_numpy() for column in batch.columns[len(names) :])
             check_positions(scan, source, hashes, numbers, hashed)
             files = in_scan[numbers]
-            live, is_live = batch, deleted.leave(files, rows)
+            live, is_live = batch, row_filter.leave(files, rows)
             if not is_live.all():
                 live, files, rows = batch.filter(pa.array(is_live)), files[is_live], rows[is_live]
             columns_by_name = dict(zip(names, live.columns, strict=False))
@@ -99,14 +99,14 @@ class _Default:
 
 def _decoded(scan: Scan, partition: Mapping[str, pa.Array], defaults: Mapping[str, _Default]) -> Scan:
     """Return the scan of the columns that the files store, whose SQL needs no lookup."""
-    stored = [
+    stored_fields = [
         replace(item, metadata={key: each for key, each in item.metadata.items() if key != FILE_DEFAULT})
         if item.name in defaults
         else item
         for item in scan.schema.fields
         if item.name not in partition
     ]
-    return replace(scan, schema=StructType(tuple(stored)), partition_columns=())
+    return replace(scan, schema=StructType(tuple(stored_fields)), partition_columns=())
 
 
 def _partition_values(scan: Scan) -> dict[str, pa.Array]:

@@ -119,7 +119,7 @@ def load(connection: Any, source: MergeSource) -> LoadedSource:
         EngineUnavailable: it does not fit into memory.
     """
     arrow = source.schema.to_arrow()
-    numbered = arrow.append(pa.field(SOURCE_ROW, pa.int64()))
+    numbered_schema = arrow.append(pa.field(SOURCE_ROW, pa.int64()))
     failures: list[Exception] = []
     count, early = 0, False
 
@@ -131,13 +131,13 @@ def load(connection: Any, source: MergeSource) -> LoadedSource:
                 early = early or shows_early(rows)
                 numbers = pa.array(np.arange(count, count + batch.num_rows))
                 count += batch.num_rows
-                yield pa.RecordBatch.from_arrays([*rows.columns, numbers], schema=numbered)
+                yield pa.RecordBatch.from_arrays([*rows.columns, numbers], schema=numbered_schema)
         except Exception as error:
             # DuckDB would turn the error into text.
             failures.append(error)
             raise
 
-    connection.register(_INCOMING, pa.RecordBatchReader.from_batches(numbered, batches()))
+    connection.register(_INCOMING, pa.RecordBatchReader.from_batches(numbered_schema, batches()))
     try:
         with interruptible():
             connection.execute(f"CREATE TEMP TABLE {SOURCE_TABLE} AS SELECT * FROM {_INCOMING}")  # noqa: S608

@@ -81,16 +81,16 @@ def _relation(
     scan: Scan, columns: Sequence[str] | None, connection: Any, *, shields_text: bool, tells_size: bool
 ) -> Any:
     names = list(scan.schema.names if columns is None else columns)
-    listed = ", ".join(quoted(name) for name in names)
+    select_list = ", ".join(quoted(name) for name in names)
     session = Session(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
     # Users add filters later, so disable every pushdown that DuckDB gets wrong.
-    for source in sources(scan, names, filtered=names, shields_text=shields_text):
+    for source in sources(scan, names, filter_columns=names, shields_text=shields_text):
         session.mount(source)
         if has_times:
             session.check_calendar(scan, source)
-        statement = source.select(listed, None)
+        statement = source.select(select_list, None)
         if source.lookup is not None:
             own = f"{LOOKUP}_{uuid.uuid4().hex}"
             connection.register(own, source.lookup)

@@ -57,7 +57,7 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def exists(self, path: str, **_: Any) -> bool:
         """Whether the file is in storage."""
         remote = RemoteFile.parse(path)
-        return storage.stat(remote.location, remote.path, allowed=bool) is not None
+        return storage.stat(remote.location, remote.path, is_allowed=bool) is not None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return the size in the log, or the larger size of a file with a replaced footer."""
@@ -134,7 +134,7 @@ class _OpenFile(io.RawIOBase):
         known_from = remote.size - len(self._known_end)
         if start >= known_from:
             return self._known_end[start - known_from : end - known_from]
-        data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
+        data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], is_allowed=bool)[0])
         if len(data) < end - start:
             raise CorruptTable(
                 f"The data file '{remote.path}' ends after {start + len(data)} bytes, but the log says it has "

@@ -136,7 +136,7 @@ def insert_rows(
     scan: Scan,
     change: RowChange,
     target: WriteTarget,
-    matched: np.ndarray,
+    matched_rows: np.ndarray,
     into: RowSinks,
 ) -> int:
     """Insert those rows of a change's source that match no row of the table; return how many.
@@ -146,19 +146,19 @@ def insert_rows(
         scan: the files that the change may touch; they are not read.
         change: the whole change.
         target: the table as it will be.
-        matched: per source row, whether a row of the table matches it.
+        matched_rows: per source row, whether a row of the table matches it.
         into: where new rows go.
 
     Raises:
         DelvecError: as :func:`change_rows`.
     """
-    if change.source is None or matched.all():
+    if change.source is None or matched_rows.all():
         return 0
     with session.connected() as connection:
         statements = ChangeStatements(connection, scan, change, target)
         source = load(connection, change.source)
         run = _Run(session, connection, scan, change, target, source, statements)
-        return run.rest(matched, into)
+        return run.rest(matched_rows, into)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class _Run:
 
     def _read_all(self, row_changes: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         columns, filtered = self.statements.columns, self.statements.filtered
-        for part in sources(self.scan, columns, filtered=filtered, positions=True, within=self.within):
+        for part in sources(self.scan, columns, filter_columns=filtered, positions=True, within=self.within):
             self._read(part, row_changes, rows, strictly=strictly)
 
     def _read(self, part: ScanSource, row_changes: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
@@ -290,12 +290,12 @@ class _Run:
         paths: list[str],
         files: np.ndarray,
         indexes: np.ndarray,
-        touched: np.ndarray,
+        touched_rows: np.ndarray,
         row_changes: PartOfChange,
     ) -> np.ndarray:
         """Record which rows change; return the batch positions of rows not recorded before."""
         new_positions = []
-        for file, inside in by_file(files[touched], touched):
+        for file, inside in by_file(files[touched_rows], touched_rows):
             rows = indexes[inside]
             bitmap = row_changes.changed.setdefault(paths[file], BitMap64())
             fresh = _bitmap(rows)
@@ -309,24 +309,24 @@ class _Run:
             else:
                 new_positions.append(inside)
             bitmap |= fresh
-        return np.concatenate(new_positions) if new_positions else touched
+        return np.concatenate(new_positions) if new_positions else touched_rows
 
     def _write(
         self,
         batch: pa.RecordBatch,
         clauses: np.ndarray,
-        touched: np.ndarray,
+        touched_rows: np.ndarray,
         row_changes: PartOfChange,
         rows: NewRows,
     ) -> None:
-        for number in np.unique(clauses[touched]).tolist():
-            chosen = touched[clauses[touched] == number]
-            row_changes.counts[number] += len(chosen)
+        for number in np.unique(clauses[touched_rows]).tolist():
+            positions = touched_rows[clauses[touched_rows] == number]
+            row_changes.counts[number] += len(positions)
             is_update = self.change.clauses[number].action == "update"
             if not is_update and not self.change.change_feed:
                 continue
-            chosen.sort()
-            part = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+            positions.sort()
+            part = batch if len(positions) == batch.num_rows else batch.take(pa.array(positions))
             if self.change.change_feed:
                 names = self.scan.schema.names
                 old = [part[old_column(place)] for place in range(len(names))]
@@ -346,8 +346,8 @@ class _Run:
         listed = ", ".join(quoted(name) for name in names) or "NULL"
         keys = f"SELECT {listed} FROM ({part.sql}) WHERE {FILE_INDEX} = {file} AND {ROW_INDEX} = {row}"  # noqa: S608
         values = self.session.table(self.scan, part, keys, None)
-        shown = {name: str(values[name][0]) for name in names}
-        what = ", ".join(f"{name} = {value}" for name, value in shown.items()) or "one row"
+        key_values = {name: str(values[name][0]) for name in names}
+        what = ", ".join(f"{name} = {value}" for name, value in key_values.items()) or "one row"
         return MultipleMatches(
             f"Multiple source rows match the row with {what} of table '{self.scan.name}' (version "
             f"{self.scan.version}, row {row} of '{path}'); the MERGE is ambiguous. Nothing was committed; deduplicate "
@@ -356,7 +356,7 @@ class _Run:
             version=self.scan.version,
             file=path,
             row=row,
-            keys=shown,
+            keys=key_values,
         )
 
     # --- rows of the source -----------------------------------------------------------------------------------

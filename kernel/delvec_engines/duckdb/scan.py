@@ -159,7 +159,7 @@ def sources(
     columns: Iterable[str],
     predicate: Predicate | None = None,
     *,
-    filtered: Collection[str] = (),
+    filter_columns: Collection[str] = (),
     deletion_vectors: bool = True,
     deleted_rows: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
@@ -174,7 +174,7 @@ def sources(
         scan: the plan.
         columns: the columns to select, spelled as in the schema.
         predicate: filter of the statement.
-        filtered: other columns by which the statement, or a query around it, filters or joins.
+        filter_columns: other columns by which the statement, or a query around it, filters or joins.
         deletion_vectors: leave out deleted rows; otherwise all physical rows are read.
         deleted_rows: more rows to leave out, by path.
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
@@ -187,13 +187,13 @@ def sources(
         CorruptTable: or a subclass: a file is missing, or does not have the table's types; names it.
         UnsupportedTable: DuckDB cannot read a column as the table's type; names the file.
     """
-    filtered = frozenset(filtered) | (predicate.columns if predicate is not None else frozenset())
-    used = set(columns) | filtered
+    filter_columns = frozenset(filter_columns) | (predicate.columns if predicate is not None else frozenset())
+    used = set(columns) | filter_columns
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields, predicate)
     for part, file_columns in _parts(scan, fields):
         statement = _Statement(
-            part, fields, filtered, file_columns, positions=positions, shields_text=shields_text
+            part, fields, filter_columns, file_columns, positions=positions, shields_text=shields_text
         )
         for piece, rows in _ranges(part, within or {}):
             yield from statement.sources(
@@ -219,8 +219,8 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
     names = file_names(scan.location, scan.files, scan.roots, as_bytes=as_bytes)
     named_scan = replace(scan, files=scan.files.append_column(_NAME, pa.array(names, pa.string())))
     absent = {name.lower() for name in scan.partition_columns} | occurrence_columns(scan)
-    stored = [each for each in fields if each.name.lower() not in absent and each.type != _VOID]
-    if not stored:
+    stored_fields = [each for each in fields if each.name.lower() not in absent and each.type != _VOID]
+    if not stored_fields:
         return [(named_scan, {})]
     by = naming(scan.configuration.get("delta.columnMapping.mode", "none"))
     columns_by_schema: dict[int, tuple[FileColumn, ...]] = {}
@@ -230,7 +230,7 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
         columns = columns_by_schema.get(id(schema))
         if columns is None:
             try:
-                columns = columns_by_schema[id(schema)] = columns_in(schema, stored, by)
+                columns = columns_by_schema[id(schema)] = columns_in(schema, stored_fields, by)
             except FileTypeMismatch as error:
                 raise mismatch(DataFile.of(scan, scan.files["path"][place].as_py()), error) from error
         places.setdefault(columns, []).append(place)
@@ -239,7 +239,7 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
             named_scan
             if len(chosen) == len(scan)
             else replace(named_scan, files=named_scan.files.take(pa.array(chosen))),
-            dict(zip((each.name for each in stored), columns, strict=True)),
+            dict(zip((each.name for each in stored_fields), columns, strict=True)),
         )
         for columns, chosen in places.items()
     ]
@@ -408,16 +408,16 @@ class _Statement:
         scan = self.scan
         names = files[_NAME].to_pylist()
         files = files.drop_columns([_NAME])
-        partitioned = {name.lower() for name in scan.partition_columns}
+        partition_names = {name.lower() for name in scan.partition_columns}
         by_occurrence = occurrence_columns(scan)
-        selected: list[str] = []
+        select_list: list[str] = []
         plain: list[StructField] = []
         lookup: dict[str, pa.Array] = {}
         fields = [item for item in self.fields if item.name not in by_occurrence]
         for number, item in enumerate(fields):
             if item.type == _VOID:
                 value = "NULL"
-            elif item.name.lower() in partitioned:
+            elif item.name.lower() in partition_names:
                 lookup[f"p{number}"] = scan.partition_column(item, files)
                 value = looked_up(f"p{number}")
             else:
@@ -432,9 +432,9 @@ class _Statement:
                     value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
                 elif not column.may_fail:
                     plain.append(item)
-            selected.append(f"{value} AS {quoted(item.name)}")
-        selected += _POSITIONS if self.positions else ()
-        selected += [add_occurrences(files, lookup)] if by_occurrence else ()
+            select_list.append(f"{value} AS {quoted(item.name)}")
+        select_list += _POSITIONS if self.positions else ()
+        select_list += [add_occurrences(files, lookup)] if by_occurrence else ()
         if bitmaps is not None:
             counts = files["num_records"].to_pylist()
             _check_rows(scan, files, bitmaps)
@@ -443,11 +443,11 @@ class _Statement:
             if None in counts:
                 # This test costs half as much again, so only for files without numRecords.
                 bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
-            selected.append(f"{bit} AS {LIVE}")
+            select_list.append(f"{bit} AS {LIVE}")
         read = [each.read for each in self.file_columns.values() if each.read]
         # DuckDB needs at least one column in the schema; no file has this one.
         schema = ", ".join(read or [mapping(INTERNAL("none"), "c", PrimitiveType("boolean"))])
-        sql = f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} FROM {_physical(names, schema, rows)} AS f"  # noqa: S608
+        sql = f"SELECT {', '.join(select_list) or 'NULL AS ' + INTERNAL('none')} FROM {_physical(names, schema, rows)} AS f"  # noqa: S608
         live = None if bitmaps is None else LIVE
         if not lookup:
             return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
@@ -497,14 +497,16 @@ def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa
     There are as many bits as rows, or up to the last deleted row if numRecords is unknown. DuckDB fails on a
     row beyond the bits.
     """
-    packed = []
+    packed_bits = []
     for bitmap, count in zip(bitmaps, counts, strict=True):
         rows = np.frombuffer(bitmap.to_array(), np.uint64)
         # At least one bit: DuckDB has no empty bit string.
         flags = np.zeros(max(1, count or 0, int(rows[-1]) + 1 if len(rows) else 0), np.bool_)
         flags[rows] = True
-        packed.append(np.packbits(flags).tobytes())
-    return pa.array(packed, pa.large_binary()), pa.array([8 * len(each) for each in packed], pa.int64())
+        packed_bits.append(np.packbits(flags).tobytes())
+    return pa.array(packed_bits, pa.large_binary()), pa.array(
+        [8 * len(each) for each in packed_bits], pa.int64()
+    )
 
 
 def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tuple[pa.Table, list[BitMap64]]:

@@ -655,6 +655,6 @@ def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
 
 def _is_missing(scan: Scan, path: str) -> bool:
     try:
-        return storage.stat(scan.location, path, allowed=scan.roots.allows) is None
+        return storage.stat(scan.location, path, is_allowed=scan.roots.allows) is None
     except StorageError:
         return False

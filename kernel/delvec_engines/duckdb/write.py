@@ -215,7 +215,7 @@ class NewRows:
         self._clauses = clauses
         checks = RowChecks(target)
         columns = target.schema.names
-        numbered = {column.name for column in target.identity}
+        identity_columns = {column.name for column in target.identity}
         self._columns: dict[int, list[int]] = {}
         self._complete: dict[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = {}
         for number, clause in enumerate(clauses):
@@ -223,7 +223,7 @@ class NewRows:
                 column_positions = [
                     place
                     for place, value in enumerate(clause.values)
-                    if value is not None or columns[place] in numbered
+                    if value is not None or columns[place] in identity_columns
                 ]
                 self._columns[number] = column_positions
                 names = [columns[place] for place in column_positions]

@@ -226,7 +226,7 @@ class ChangeFrames:
         """Add generated columns without values, and the number of the first check that a new row violates."""
         assigned_columns: list[str] = []
         kinds = {field.name: field.dataType for field in self._fields}
-        computed: dict[str, Column] = {}
+        computed_columns: dict[str, Column] = {}
         for rule in self._checks.constraints.generated:
             position = self._target.schema.names.index(rule.column)
             absent = [number for number, clause in writing if clause.values[position] is None]
@@ -235,10 +235,14 @@ class ChangeFrames:
             if absent:
                 value = generated_value(frame, rule, self._checks).cast(kinds[rule.column])
                 column = F.col(backticked(rule.column))
-                computed[rule.column] = F.when(_under(absent), value).otherwise(column).alias(rule.column)
+                computed_columns[rule.column] = (
+                    F.when(_under(absent), value).otherwise(column).alias(rule.column)
+                )
         tests = self._checks.tests(assigned_columns, replaces=True)
-        if computed:
-            frame = frame.select(*(computed.get(name, F.col(backticked(name))) for name in frame.columns))
+        if computed_columns:
+            frame = frame.select(
+                *(computed_columns.get(name, F.col(backticked(name))) for name in frame.columns)
+            )
         if tests:
             frame = as_stored(frame, self._checks)
             broken = F.when(

@@ -162,14 +162,14 @@ def write_few(target: WriteTarget, outcome: Outcome) -> None:
         with DataFileWriter(target) as writer:
             for batch in new:
                 writer.write(batch)
-            for sent in outcome.few:
-                for batch in batches_in(sent):
+            for message in outcome.few:
+                for batch in batches_in(message):
                     writer.write(batch)
             outcome.adds += writer.finish()
     if outcome.few_changes:
         with ChangeFileWriter(target) as feed:
-            for sent in outcome.few_changes:
-                for batch in batches_in(sent):
+            for message in outcome.few_changes:
+                for batch in batches_in(message):
                     feed.write(batch)
             outcome.change_files += feed.finish()
 

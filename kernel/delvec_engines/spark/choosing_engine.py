@@ -292,7 +292,7 @@ def _attempted(
     scan: Scan, site: _ExecutionSite, work: Callable[[_ExecutionSite], _Result]
 ) -> _Result | _Fallback:
     """Return what DuckDB does, or why Spark has to do it."""
-    started = time.monotonic()
+    start = time.monotonic()
     try:
         answer = work(site)
     except Exception as error:
@@ -309,7 +309,7 @@ def _attempted(
         scan.version,
         site.where,
         len(scan),
-        time.monotonic() - started,
+        time.monotonic() - start,
     )
     return answer
 

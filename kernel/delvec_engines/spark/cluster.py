@@ -161,14 +161,14 @@ def _write_task(
                 read.add(files, rows)
                 row_map.write(np.searchsorted(sorted_numbers, files), rows.astype(np.int64))
                 writer.write(batch.select(range(len(names))).rename_columns(list(names)))
-            adds, mapped = writer.finish(), row_map.finish()
+            adds, row_map_files = writer.finish(), row_map.finish()
     except DelvecError as failed:
         yield _answer(error=json.dumps(failed.to_wire()))
         for _ in batches:
             pass
         return
     count, rows_by_number = read.finish()
-    yield _answer(adds=_as_text(adds), row_map=_as_text(mapped), count=count)
+    yield _answer(adds=_as_text(adds), row_map=_as_text(row_map_files), count=count)
     for number, rows_of_file in rows_by_number.items():
         yield _answer(file=number, rows=rows_of_file.serialize())
 

@@ -336,7 +336,7 @@ class _ShareResults:
         answers = self.answers
         adds = [from_json(AddFile, add) for each in answers for add in each["adds"]]
         changes = [from_json(Cdc, file) for each in answers for file in each["changes"]]
-        inserted = 0
+        rows_inserted = 0
         if change.inserts or any(each["few"] or each["few_changes"] for each in answers):
             with DataFileWriter(target) as writer, ChangeFileWriter(target) as feed:
                 for answer in answers:
@@ -345,7 +345,9 @@ class _ShareResults:
                             for batch in batches_in(rows):
                                 sink.write(batch)
                 if change.inserts and change.source is not None:
-                    inserted = engine.insert_rows(scan, change, target, self._matched(), _sinks(writer, feed))
+                    rows_inserted = engine.insert_rows(
+                        scan, change, target, self._matched(), _sinks(writer, feed)
+                    )
                 changes += feed.finish()
                 adds += writer.finish()
         counts = np.sum([each["counts"] for each in answers], axis=0)
@@ -360,7 +362,7 @@ class _ShareResults:
             matched=_bitmaps(answers, "matched") if change.inserts else {},
             rows_updated=by_action["update"],
             rows_deleted=by_action["delete"],
-            rows_inserted=inserted,
+            rows_inserted=rows_inserted,
             source_rows=self._source_rows,
         )
 

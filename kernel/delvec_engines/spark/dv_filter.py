@@ -65,13 +65,13 @@ def _words(members: npt.NDArray[np.uint64]) -> Words:
         at = (part >> np.uint64(6)).astype(np.int64)
         first = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
         word_positions = at[first]
-        merged = np.bitwise_or.reduceat(np.uint64(1) << (part & np.uint64(63)), first)
+        words = np.bitwise_or.reduceat(np.uint64(1) << (part & np.uint64(63)), first)
         if positions and positions[-1][-1] == word_positions[0]:
-            values[-1][-1] |= merged[0]
-            word_positions, merged = word_positions[1:], merged[1:]
+            values[-1][-1] |= words[0]
+            word_positions, words = word_positions[1:], words[1:]
         if len(word_positions):
             positions.append(word_positions)
-            values.append(merged)
+            values.append(words)
     if not positions:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
     return np.concatenate(positions), np.concatenate(values)
@@ -196,19 +196,19 @@ class VectorSource:
 
     @classmethod
     def of(
-        cls, scan: Scan, numbers: list[int], deleted: Mapping[str, BitMap64] | None = None
+        cls, scan: Scan, numbers: list[int], deleted_rows: Mapping[str, BitMap64] | None = None
     ) -> "VectorSource":
-        """Return the source for a scan whose files all have a deletion vector or an entry in ``deleted``."""
+        """Return the source for a scan whose files all have a deletion vector or an entry in ``deleted_rows``."""
         paths = scan.files["path"].to_pylist()
         bitmaps_or_descriptors: list[Any]
-        if deleted is None:
+        if deleted_rows is None:
             columns = (scan.files[name].to_pylist() for name in ("deletion_vector", "deleted_rows"))
             bitmaps_or_descriptors = [
                 rows if rows is not None and vector["storageType"] == "i" else vector
                 for vector, rows in zip(*columns, strict=True)
             ]
         else:
-            bitmaps_or_descriptors = [serialize_bitmap(deleted[path]) for path in paths]
+            bitmaps_or_descriptors = [serialize_bitmap(deleted_rows[path]) for path in paths]
         counts = scan.files["num_records"].to_pylist()
         vectors = dict(zip(numbers, zip(paths, bitmaps_or_descriptors, counts, strict=True), strict=True))
         return cls(scan.location, scan.name, scan.version, vectors, scan.roots)
@@ -229,7 +229,7 @@ class VectorSource:
                 wanted,
                 table=self.table,
                 version=self.version,
-                allowed=self.roots.allows,
+                is_allowed=self.roots.allows,
                 num_records={path: count},
             )[path]
         except DelvecError as error:
@@ -265,7 +265,7 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
     import pandas as pd
 
     drop_zip_importers()
-    current, deleted = None, MarkedRows(BitMap64())
+    current, deleted_rows = None, MarkedRows(BitMap64())
     for files, rows in batches:
         numbers, indexes = files.to_numpy(), rows.to_numpy().astype(np.uint64)
         live = np.ones(len(numbers), np.bool_)
@@ -275,6 +275,6 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
                 continue
             if numbers[start] != current:
                 current = numbers[start]
-                deleted = MarkedRows(source.deleted_rows(int(current)))
-            live[start:end] = ~deleted.among(indexes[start:end])
+                deleted_rows = MarkedRows(source.deleted_rows(int(current)))
+            live[start:end] = ~deleted_rows.among(indexes[start:end])
         yield pd.Series(live)

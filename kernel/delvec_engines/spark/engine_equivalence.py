@@ -130,13 +130,13 @@ def difference(
 
 
 def _setting(spark: SparkSession) -> str | None:
-    for name, needed in _NEEDED.items():
+    for name, needed_value in _NEEDED.items():
         try:
             # Without a default here: Spark's own may come from an environment variable.
             value = str(spark.conf.get(name))
         except PySparkException:
             return f"{name} is not available"
-        if value.lower() != needed:
+        if value.lower() != needed_value:
             return f"{name} is {value}"
     listed = jvm.settings(spark)
     if listed is None:

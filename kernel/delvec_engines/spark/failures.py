@@ -103,7 +103,7 @@ def of_change(scan: Scan) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _translating(scan: Scan, translated: Callable[[str], DelvecError | None]) -> Iterator[None]:
+def _translating(scan: Scan, translate: Callable[[str], DelvecError | None]) -> Iterator[None]:
     try:
         yield
     except DelvecError as error:
@@ -112,7 +112,7 @@ def _translating(scan: Scan, translated: Callable[[str], DelvecError | None]) ->
     except Exception as error:
         if not _is_sparks(error):
             raise
-        typed_error = _of_task(str(error), scan) or translated(str(error))
+        typed_error = _of_task(str(error), scan) or translate(str(error))
         if typed_error is None:
             raise
         raise typed_error from error

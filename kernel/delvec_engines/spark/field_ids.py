@@ -29,7 +29,7 @@ def named_as_in(file: FileSchema, stored: StructType) -> StructType:
 
 def _named(fields: Sequence[StructField], present: Sequence[FileField]) -> tuple[StructField, ...]:
     by_id = {each.field_id: each for each in present if each.field_id is not None}
-    taken = {each.name.lower() for each in present}
+    taken_names = {each.name.lower() for each in present}
     named_fields = []
     for item in fields:
         field = by_id.get(item.field_id) if item.field_id is not None else None
@@ -38,7 +38,7 @@ def _named(fields: Sequence[StructField], present: Sequence[FileField]) -> tuple
         else:
             # Missing, even if another column has its name, so use a name that no column has.
             kind, name = item.type, item.physical_name
-            if name.lower() in taken:
+            if name.lower() in taken_names:
                 name = f"{_ABSENT}{item.field_id}"
         named_fields.append(replace(item, type=kind, metadata={**item.metadata, _PHYSICAL_NAME: name}))
     return tuple(named_fields)

@@ -94,12 +94,12 @@ class ScanPart:
 _Key = tuple[tuple[StructField, DataType], ...]
 
 
-def parts_of(scan: Scan, stored: StructType, schemas: Sequence[FileSchema | None]) -> list[ScanPart]:
+def parts_of(scan: Scan, stored_schema: StructType, schemas: Sequence[FileSchema | None]) -> list[ScanPart]:
     """Split a scan by how its files are read; rarely more than one part.
 
     Args:
         scan: not empty.
-        stored: the columns that files hold.
+        stored_schema: the columns that files hold.
         schemas: of the files; None where it is unknown, and Spark is asked for the table's types.
 
     Raises:
@@ -114,7 +114,7 @@ def parts_of(scan: Scan, stored: StructType, schemas: Sequence[FileSchema | None
     for position, schema in enumerate(schemas):
         key = keys.get(id(schema))
         if key is None:
-            columns = _columns(DataFile.of(scan, paths[position]), schema, stored, by)
+            columns = _columns(DataFile.of(scan, paths[position]), schema, stored_schema, by)
             key = keys[id(schema)] = tuple((each.item, each.read) for each in columns)
             parts.setdefault(key, (columns, [False] * len(schemas)))
         parts[key][1][position] = True
@@ -124,21 +124,22 @@ def parts_of(scan: Scan, stored: StructType, schemas: Sequence[FileSchema | None
 
 
 def _columns(
-    file: DataFile, schema: FileSchema | None, stored: StructType, by: Naming
+    file: DataFile, schema: FileSchema | None, stored_schema: StructType, by: Naming
 ) -> Sequence[FileColumn]:
     if schema is not None:
-        check_schema(file, schema, stored.fields, by)
+        check_schema(file, schema, stored_schema.fields, by)
     if by == "id":
-        stored = named_as_in(schema or (), stored)
+        stored_schema = named_as_in(schema or (), stored_schema)
     if schema is None:
-        return [FileColumn(item, item.type, None) for item in stored.fields]
+        return [FileColumn(item, item.type, None) for item in stored_schema.fields]
     fields, reader = StoredFields(schema, by), _Reader(file, by)
     try:
-        parts = [reader.part(item.type, fields.of(item), item.name) for item in stored.fields]
+        parts = [reader.part(item.type, fields.of(item), item.name) for item in stored_schema.fields]
     except UnsupportedFileType as error:
         raise mismatch(file, error, other="DuckDB") from error
     return [
-        FileColumn(item, part.read, part.convert) for item, part in zip(stored.fields, parts, strict=True)
+        FileColumn(item, part.read, part.convert)
+        for item, part in zip(stored_schema.fields, parts, strict=True)
     ]
 
 
@@ -160,33 +161,33 @@ class _Reader:
     file: DataFile
     by: Naming
 
-    def part(self, kind: DataType, stored: FileField | None, path: str) -> _Part:
+    def part(self, kind: DataType, file_field: FileField | None, path: str) -> _Part:
         """Return how to read a type from a field of the file; None where the file has none."""
         match kind:
-            case _ if stored is None or kind == _VOID:
+            case _ if file_field is None or kind == _VOID:
                 return _Part(kind)
-            case StructType() if stored.shape == "struct":
-                return self._struct(kind, stored, path)
-            case ArrayType() if stored.shape == "list":
-                return _list(kind, *self._inside(kind, stored, path))
-            case MapType() if stored.shape == "map":
-                return _map(kind, *self._inside(kind, stored, path))
+            case StructType() if file_field.shape == "struct":
+                return self._struct(kind, file_field, path)
+            case ArrayType() if file_field.shape == "list":
+                return _list(kind, *self._inside(kind, file_field, path))
+            case MapType() if file_field.shape == "map":
+                return _map(kind, *self._inside(kind, file_field, path))
             case _:
-                return self._leaf(kind, stored, path) if stored.shape == "value" else _Part(kind)
+                return self._leaf(kind, file_field, path) if file_field.shape == "value" else _Part(kind)
 
-    def _inside(self, kind: DataType, stored: FileField, path: str) -> Iterator[_Part]:
-        for each in inner_types(kind, stored, self.by, path):
+    def _inside(self, kind: DataType, file_field: FileField, path: str) -> Iterator[_Part]:
+        for each in inner_types(kind, file_field, self.by, path):
             yield self.part(each.kind, each.stored, each.path)
 
-    def _leaf(self, kind: DataType, stored: FileField, path: str) -> _Part:
-        if stored.kind.name == "null":
+    def _leaf(self, kind: DataType, file_field: FileField, path: str) -> _Part:
+        if file_field.kind.name == "null":
             name = kind.name if isinstance(kind, PrimitiveType) else ""
             return _Part(kind) if name in _READ_AS_NULL else _Part(_VOID, lambda *_: F.lit(None))
-        read = _exact_type(kind, stored, path)
-        return _Part(kind) if read == kind else _Part(read, self._narrowed(kind, stored, path))
+        read = _exact_type(kind, file_field, path)
+        return _Part(kind) if read == kind else _Part(read, self._narrowed(kind, file_field, path))
 
-    def _struct(self, kind: StructType, stored: FileField, path: str) -> _Part:
-        parts = list(self._inside(kind, stored, path))
+    def _struct(self, kind: StructType, file_field: FileField, path: str) -> _Part:
+        parts = list(self._inside(kind, file_field, path))
         if all(part.convert is None for part in parts):
             return _Part(kind)
         fields = list(zip(kind.fields, parts, strict=True))
@@ -201,9 +202,9 @@ class _Reader:
 
         return _Part(StructType(tuple(replace(item, type=part.read) for item, part in fields)), convert)
 
-    def _narrowed(self, kind: DataType, stored: FileField, path: str) -> _Convert:
+    def _narrowed(self, kind: DataType, file_field: FileField, path: str) -> _Convert:
         """Return what makes the table's value of one in a wider type, or fails."""
-        reason = f"it has {stored}, and the table {type_name(kind)}, which cannot hold {_VALUE}"
+        reason = f"it has {file_field}, and the table {type_name(kind)}, which cannot hold {_VALUE}"
         error = mismatch(replace(self.file, path=_FILE), FileTypeMismatch(path, reason))
         texts = json.dumps(error.to_wire(), ensure_ascii=False).split(_FILE)
 
@@ -247,35 +248,35 @@ def _converted(value: Column, part: _Part, file: Column) -> Column:
     return value if part.convert is None else part.convert(value, file)
 
 
-def _exact_type(kind: DataType, stored: FileField, path: str) -> DataType:
+def _exact_type(kind: DataType, file_field: FileField, path: str) -> DataType:
     """Return a type as which Spark's reader reads a file's values without changing one.
 
     Raises:
         UnsupportedFileType: there is none.
     """
-    if stored.kind.name == "float16" or stored.kind.unit == "ns":
-        raise UnsupportedFileType(path, f"it has {stored}, which Spark does not read")
-    if may_exceed(stored, kind):
-        is_signed = stored.kind.name == "integer"
+    if file_field.kind.name == "float16" or file_field.kind.unit == "ns":
+        raise UnsupportedFileType(path, f"it has {file_field}, which Spark does not read")
+    if may_exceed(file_field, kind):
+        is_signed = file_field.kind.name == "integer"
         return (
             _INTEGER
             if is_signed
-            else next(wide for bits, wide in _HOLDS_UNSIGNED if stored.kind.bits <= bits)
+            else next(wide for bits, wide in _HOLDS_UNSIGNED if file_field.kind.bits <= bits)
         )
     if isinstance(kind, DecimalType):
-        return _exact_decimal(kind, stored, path)
+        return _exact_decimal(kind, file_field, path)
     return kind
 
 
-def _exact_decimal(kind: DecimalType, stored: FileField, path: str) -> DecimalType:
-    is_integer = stored.kind.name == "integer"
+def _exact_decimal(kind: DecimalType, file_field: FileField, path: str) -> DecimalType:
+    is_integer = file_field.kind.name == "integer"
     if is_integer and kind.precision - kind.scale < _DIGITS_OF_INT32:
         precision = _DIGITS_OF_INT32 + kind.scale
         if precision > _MAX_PRECISION:
             raise UnsupportedFileType(
-                path, f"it has {stored}, which Spark does not read as {type_name(kind)}"
+                path, f"it has {file_field}, which Spark does not read as {type_name(kind)}"
             )
         return DecimalType(precision, kind.scale)
-    if stored.physical == "binary" and kind.precision <= _DIGITS_OF_LONG:
+    if file_field.physical == "binary" and kind.precision <= _DIGITS_OF_LONG:
         return DecimalType(_DIGITS_OF_LONG + 1, kind.scale)
     return kind

@@ -108,7 +108,7 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
         list(descriptors.items()),
         table=read.table,
         version=read.version,
-        allowed=read.roots.allows,
+        is_allowed=read.roots.allows,
         num_records={each.path: each.num_records for each in slices},
     )
     for each in slices:
@@ -158,13 +158,13 @@ class _Columns:
 
     @classmethod
     def of(cls, read: TableRead, part: FileSlice, file: pq.ParquetFile, place: DataFile) -> "_Columns":
-        mapped = read.mapping != "none"
+        has_mapping = read.mapping != "none"
         values = pa.array([list(part.values.items())], TEXT_MAP)
         log = pa.table({"path": [part.path], "partition_values": values})
         partition = {
             item.name: partition_values.column_of_files(
                 log,
-                item.physical_name if mapped else item.name,
+                item.physical_name if has_mapping else item.name,
                 item,
                 table=read.table,
                 version=read.version,
@@ -174,18 +174,21 @@ class _Columns:
         }
         varying = part.occurrences.names() if part.occurrences is not None else ()
         absent = {*partition, *varying}
-        stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
+        stored_schema = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
         arrow_schema = file.schema_arrow
-        schema = checked_schema(place, file.metadata, stored.fields, read.mapping)
+        schema = checked_schema(place, file.metadata, stored_schema.fields, read.mapping)
         if read.mapping == "id":
-            stored = named_as_in(schema, stored)
-        places = {item.name: position_of(item, arrow_schema.names, mapped=mapped) for item in stored.fields}
+            stored_schema = named_as_in(schema, stored_schema)
+        places = {
+            item.name: position_of(item, arrow_schema.names, has_mapping=has_mapping)
+            for item in stored_schema.fields
+        }
         return cls(
             read.schema.to_arrow(),
-            {item.name: item for item in stored.fields},
+            {item.name: item for item in stored_schema.fields},
             {name: arrow_schema.names[at] for name, at in places.items() if at is not None},
             partition,
-            mapped,
+            has_mapping,
         )
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -196,7 +199,7 @@ class _Columns:
                 column = self.partition[name].take(pa.array(np.zeros(batch.num_rows, np.int64)))
             elif name in self.names:
                 array = batch.column(batch.schema.get_field_index(self.names[name]))
-                column = to_table_type(array, self.stored[name].type, field.type, mapped=self.mapped)
+                column = to_table_type(array, self.stored[name].type, field.type, has_mapping=self.mapped)
             else:
                 column = pa.nulls(batch.num_rows, field.type)
             columns.append(column)

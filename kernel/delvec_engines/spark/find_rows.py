@@ -87,14 +87,14 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
         InvalidPredicate: it contains a variable reference (``${...}``), which Spark would substitute.
     """
     refuse_variables(predicate.text)
-    hidden = {
+    aliases = {
         name: f"{INTERNAL('float')}_{number}"
         for number, name in enumerate(sorted(predicate.columns))
         if has_float(schema.field(name).type)
     }
-    for name, alias in hidden.items():
+    for name, alias in aliases.items():
         frame = frame.withColumn(alias, opaque(F.col(backticked(name)), schema.field(name).type))
-    return frame.filter(predicate.sql(hidden)).drop(*hidden.values())
+    return frame.filter(predicate.sql(aliases)).drop(*aliases.values())
 
 
 def opaque(column: Column, kind: DataType) -> Column:

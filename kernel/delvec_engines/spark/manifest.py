@@ -124,7 +124,7 @@ class ManifestStore:
         paths = scan.files["path"].to_pylist()
         scan.roots.check_files(scan.location, paths, table=scan.name, version=scan.version)
         if not self._in_table:  # the driver may run where the files are not
-            storage.check_regular(scan.location, paths, allowed=scan.roots.allows)
+            storage.check_regular(scan.location, paths, is_allowed=scan.roots.allows)
         content = "\n".join(["v1", *_lines(scan, numbers).to_pylist()]).encode()
         # The time is for the clean-up; the marker at the end shows in a frame's plan which version it reads.
         name = "-".join(filter(None, (f"{int(time.time())}-{uuid.uuid4()}", mark(scan))))

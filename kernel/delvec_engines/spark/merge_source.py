@@ -210,14 +210,14 @@ def _source(spark: SparkSession, schema: StructType, data: DataFrame | pa.Table)
 
 
 def _check_names(names: Sequence[str]) -> None:
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for name in names:
-        if name.lower() in seen:
+        if name.lower() in seen_names:
             raise InvalidSchema(
                 f"The source of a MERGE has column '{name}' twice; rename one, or select the columns you need",
                 column=name,
             )
-        seen.add(name.lower())
+        seen_names.add(name.lower())
 
 
 def _conformed(table: pa.Table, schema: StructType) -> pa.Table:

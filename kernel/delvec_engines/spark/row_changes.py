@@ -140,24 +140,26 @@ class RowChanger:
             frame = F.broadcast(frame)
         how = "left" if self._unmatched else "inner"
         on = None if self._change.on is None else sql_column(self._change.on)
-        joined = table.join(frame.alias(SOURCE), on, how)
+        joined_rows = table.join(frame.alias(SOURCE), on, how)
         if self._change.may_match_twice and self._change.change_feed:
             # Report a row once even if several source rows delete it.
             if keep:
-                self._run(self._passes.changed(joined, [], keep_matches=True))
-            self._run(self._passes.changed(joined.dropDuplicates([FILE, ROW]), clauses, keep_matches=False))
+                self._run(self._passes.changed(joined_rows, [], keep_matches=True))
+            self._run(
+                self._passes.changed(joined_rows.dropDuplicates([FILE, ROW]), clauses, keep_matches=False)
+            )
             return
-        self._run(self._passes.changed(joined, clauses, keep_matches=keep))
+        self._run(self._passes.changed(joined_rows, clauses, keep_matches=keep))
 
     def _table(self) -> DataFrame:
         """Return the live rows, aliased by the table's name, with the columns that the passes read."""
         columns = self._passes.columns()
         schema = self._scan.schema.select(columns)
         if not len(self._scan):
-            located = self._spark.createDataFrame([], spark_schema(schema))
+            located_rows = self._spark.createDataFrame([], spark_schema(schema))
             nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(ROW)]
-            return located.select("*", *nowhere).alias(TARGET)
-        located = self._frames.located(self._scan, columns, self._numbers, only_live=True)
+            return located_rows.select("*", *nowhere).alias(TARGET)
+        located_rows = self._frames.located(self._scan, columns, self._numbers, only_live=True)
         conditions = [each.condition for each in self._change.clauses] + [self._change.on]
         read = {name for each in conditions if each for name in each.columns.get(TARGET, ())}
         # Bounds of float columns in files disagree with Spark's comparisons (NaN, -0.0), so prevent pushdown.
@@ -166,7 +168,7 @@ class RowChanger:
             for item in schema.fields
             if item.name in read and has_float(item.type)
         }
-        return (located.withColumns(floats) if floats else located).alias(TARGET)
+        return (located_rows.withColumns(floats) if floats else located_rows).alias(TARGET)
 
     def _run(self, made: Any) -> None:
         run(made.frame, made.task, self._outcome)
@@ -178,7 +180,7 @@ class RowChanger:
             raise failures.unknown_file(self._scan)
         self._check_unambiguous(paths)
         row_deletes = {paths[number]: rows for number, rows in outcome.changed.found.items()}
-        updated = outcome.rows["update"]
+        rows_updated = outcome.rows["update"]
         return ChangedRows(
             row_deletes=row_deletes,
             adds=outcome.adds,
@@ -186,9 +188,9 @@ class RowChanger:
             matched={paths[number]: rows for number, rows in outcome.matched.found.items()}
             if self._inserts
             else {},
-            rows_updated=updated,
+            rows_updated=rows_updated,
             # A row is reported once per source row that deletes it.
-            rows_deleted=sum(len(rows) for rows in row_deletes.values()) - updated,
+            rows_deleted=sum(len(rows) for rows in row_deletes.values()) - rows_updated,
             rows_inserted=outcome.rows["insert"],
             source_rows=source_rows,
         )

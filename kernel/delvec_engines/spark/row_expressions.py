@@ -120,13 +120,13 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     absent = [name for name in target.schema.names if name not in frame.columns and name not in has_rule]
     if absent:
         frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
-    computed = [
+    computed_columns = [
         generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column)
         for rule in checks.constraints.generated
         if rule.column not in names
     ]
-    if computed:
-        frame = frame.select("*", *computed)
+    if computed_columns:
+        frame = frame.select("*", *computed_columns)
     if tests:
         frame = as_stored(frame, checks)
         frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))

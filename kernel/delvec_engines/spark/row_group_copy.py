@@ -95,7 +95,7 @@ def _task(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def _footers(location: str, roots: Any, parts: Sequence[Sequence[tuple[str, int]]], number: int) -> Any:
     """Runs on executors."""
-    return read_footers(location, parts[number], allowed=roots.allows)
+    return read_footers(location, parts[number], is_allowed=roots.allows)
 
 
 def _copy(jobs: Sequence[CopyJob], number: int) -> CopiedFile | DelvecError:

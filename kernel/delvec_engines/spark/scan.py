@@ -117,7 +117,7 @@ class ScanFrames:
         scan: Scan,
         columns: Sequence[str],
         *,
-        deleted: Mapping[str, BitMap64] | None = None,
+        deleted_rows: Mapping[str, BitMap64] | None = None,
         strict: bool = False,
     ) -> DataFrame:
         """Return the live rows with these columns.
@@ -125,7 +125,7 @@ class ScanFrames:
         Args:
             scan: the files.
             columns: in this order.
-            deleted: rows to leave out, by path, instead of those in the scan's deletion vectors.
+            deleted_rows: rows to leave out, by path, instead of those in the scan's deletion vectors.
             strict: whether filters on the frame may only be evaluated for live rows.
 
         Raises:
@@ -140,17 +140,17 @@ class ScanFrames:
                 field.nullable = item.nullable
             nothing = self.spark.createDataFrame([], kind)
             return nothing.alias(mark(scan)) if mark(scan) else nothing
-        if deleted is None:
+        if deleted_rows is None:
             with_dv = pc.is_valid(scan.files["deletion_vector"])
         else:
-            with_dv = pc.is_in(scan.files["path"], pa.array(list(deleted), pa.string()))
+            with_dv = pc.is_in(scan.files["path"], pa.array(list(deleted_rows), pa.string()))
         with_dv = with_dv.combine_chunks()
         without, having = scan.filter(pc.invert(with_dv)), scan.filter(with_dv)
         branches = []
         if len(without):
             branches.append(self._branch(without, schema, None))
         if len(having):
-            branches.append(self._branch(having, schema, _ExcludedRows(deleted, strict=strict)))
+            branches.append(self._branch(having, schema, _ExcludedRows(deleted_rows, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
         if not any(map(_metadata, schema.fields)):
             return frame
@@ -176,49 +176,49 @@ class ScanFrames:
         deleted = _ExcludedRows(None, strict=True) if only_live and scan.has_deletion_vectors else None
         return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted, {})
 
-    def _branch(self, scan: Scan, schema: StructType, deleted: "_ExcludedRows | None") -> DataFrame:
+    def _branch(self, scan: Scan, schema: StructType, excluded_rows: "_ExcludedRows | None") -> DataFrame:
         numbers = file_numbers(len(scan))
-        fixed, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
-        varying = _partition_names(scan) - fixed.keys()
+        constant_columns, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
+        varying = _partition_names(scan) - constant_columns.keys()
         # Spark generates row indexes even if a later step drops them, so only request them if needed.
-        located = (
+        with_positions = (
             repeats
-            or deleted is not None
+            or excluded_rows is not None
             or any(item.name in varying or file_default(item) is not None for item in schema.fields)
         )
-        frame = self._files(scan, schema, numbers, located=located)
-        frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
+        frame = self._files(scan, schema, numbers, with_positions=with_positions)
+        frame = self._facts(scan, frame, numbers, schema, excluded_rows, constant_columns)
         if repeats:
             frame = repeated(self.spark, frame, F.expr(RepeatedRows.key(FILE, ROW)), scan, numbers)
         if repeats or _partition_names(scan) & set(schema.names):
             return frame.select(*(backticked(item.name) for item in schema.fields))
-        return frame.drop(FILE, ROW) if located else frame
+        return frame.drop(FILE, ROW) if with_positions else frame
 
     def _files(
-        self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
+        self, scan: Scan, schema: StructType, numbers: list[int], *, with_positions: bool = True
     ) -> DataFrame:
-        """Return the physical rows of the files with the data columns of ``schema``, and FILE and ROW if ``located``."""
+        """Return the physical rows of the files with the data columns of ``schema``, and FILE and ROW if ``with_positions``."""
         self._check_session(scan)
         partition = _partition_names(scan) | occurrence_columns(scan)
         stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
         schemas = stored_schemas(self.spark, scan) if stored.fields else [None] * len(scan)
         parts = parts_of(scan, stored, schemas)
         if len(parts) == 1:
-            return self._alike(scan, parts[0].columns, numbers, located=located)
+            return self._alike(scan, parts[0].columns, numbers, with_positions=with_positions)
         by_path = dict(zip(scan.files["path"].to_pylist(), numbers, strict=True))
         frames = [
             self._alike(
                 part.scan,
                 part.columns,
                 [by_path[path] for path in part.scan.files["path"].to_pylist()],
-                located=located,
+                with_positions=with_positions,
             )
             for part in parts
         ]
         return reduce(lambda left, right: left.union(right), frames)
 
     def _alike(
-        self, scan: Scan, stored: Sequence[FileColumn], numbers: list[int], *, located: bool
+        self, scan: Scan, file_columns: Sequence[FileColumn], numbers: list[int], *, with_positions: bool
     ) -> DataFrame:
         """Return the physical rows of files whose columns are read alike."""
         mode = "none" if _mapping(scan) == "none" else "name"
@@ -229,7 +229,7 @@ class ScanFrames:
                         "type": "struct",
                         "fields": [
                             _physical(replace(each.item, type=each.read), mode)
-                            for each in stored
+                            for each in file_columns
                             if each.item.type != _VOID
                         ],
                     }
@@ -241,23 +241,23 @@ class ScanFrames:
             .option("ignoreCorruptFiles", "false")
             .parquet(self._manifests.write(scan, numbers))
         )
-        converts = any(each.convert is not None for each in stored)
+        converts = any(each.convert is not None for each in file_columns)
         # metadataColumn(), because a table may have a column named _metadata.
-        metadata = frame.metadataColumn("_metadata") if located or converts else None
-        columns = [_computed(each, mode, metadata) for each in stored]
+        metadata = frame.metadataColumn("_metadata") if with_positions or converts else None
+        columns = [_computed(each, mode, metadata) for each in file_columns]
         places: list[Column] = []
-        if located and metadata is not None:
+        if with_positions and metadata is not None:
             places.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
             places.append(metadata["row_index"].alias(ROW))
         if any(column is not None for column in columns):
             named = (
                 _named(each, mode) if column is None else column
-                for column, each in zip(columns, stored, strict=True)
+                for column, each in zip(columns, file_columns, strict=True)
             )
             return frame.select(*named, *places)
         # All at once: each Column takes ten calls of the JVM, and many a table has hundreds.
         frame = frame.select("*", *places) if places else frame
-        names = [each.item.name for each in stored]
+        names = [each.item.name for each in file_columns]
         return frame if mode == "none" else frame.toDF(*names, *([FILE, ROW] if places else []))
 
     def _facts(
@@ -266,11 +266,11 @@ class ScanFrames:
         frame: DataFrame,
         numbers: list[int],
         schema: StructType,
-        deleted: "_ExcludedRows | None",
-        fixed: Mapping[str, Column],
+        excluded_rows: "_ExcludedRows | None",
+        constant_columns: Mapping[str, Column],
     ) -> DataFrame:
-        """Add partition columns, and filter deleted rows; ``fixed`` has partition columns equal for all files."""
-        if fixed:
+        """Add partition columns, and filter deleted rows; ``constant_columns`` has partition columns equal for all files."""
+        if constant_columns:
             kinds = {item.name: item for item in schema.fields}
             frame = frame.select(
                 "*",
@@ -278,23 +278,23 @@ class ScanFrames:
                     (
                         column if kinds[name].nullable else never_null(column, _spark_type(kinds[name].type))
                     ).alias(name)
-                    for name, column in fixed.items()
+                    for name, column in constant_columns.items()
                 ),
             )
-        varying = _partition_names(scan) - fixed.keys()
+        varying = _partition_names(scan) - constant_columns.keys()
         partition = [item for item in schema.fields if item.name in varying]
-        tracked = [item for item in schema.fields if file_default(item) is not None]
-        if not partition and not tracked and deleted is None:
+        tracked_fields = [item for item in schema.fields if file_default(item) is not None]
+        if not partition and not tracked_fields and excluded_rows is None:
             return frame
         facts = [_partition_fact(scan, item) for item in partition]
         facts += [
             FileValue(scan.files[file_default(item)].combine_chunks(), T.LongType(), nullable=True)
-            for item in tracked
+            for item in tracked_fields
         ]
-        sets = self._bit_sets(scan, deleted) if deleted is not None else None
-        if deleted is not None and sets is None:
-            source = VectorSource.of(scan, numbers, deleted.rows)
-            live = is_live_in_task(source, F.col(FILE), F.col(ROW), strict=deleted.strict)
+        sets = self._bit_sets(scan, excluded_rows) if excluded_rows is not None else None
+        if excluded_rows is not None and sets is None:
+            source = VectorSource.of(scan, numbers, excluded_rows.rows)
+            live = is_live_in_task(source, F.col(FILE), F.col(ROW), strict=excluded_rows.strict)
             frame = frame.filter(~live if scan.marked_only else live)
         if sets is not None:
             facts += [
@@ -308,10 +308,12 @@ class ScanFrames:
         )
         is_joined = attached is not frame
         if sets is not None:
-            columns = dict(zip(sets.columns, value_columns[len(partition) + len(tracked) :], strict=True))
+            columns = dict(
+                zip(sets.columns, value_columns[len(partition) + len(tracked_fields) :], strict=True)
+            )
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
             attached = attached.filter(~live if scan.marked_only else live)
-        if not (is_joined or partition or tracked):
+        if not (is_joined or partition or tracked_fields):
             return attached
         partition_columns = [
             (column if item.nullable else never_null(column, _spark_type(item.type))).alias(item.name)
@@ -319,7 +321,7 @@ class ScanFrames:
         ]
         ids = {
             item.name: _with_fact(item, fact)
-            for item, fact in zip(tracked, value_columns[len(partition) :], strict=False)
+            for item, fact in zip(tracked_fields, value_columns[len(partition) :], strict=False)
         }
         names = (ids.get(name, backticked(name)) for name in frame.columns)
         return attached.select(*names, *partition_columns)

@@ -60,16 +60,16 @@ def in_local_time(
     Raises:
         ExpressionNotAllowed: an expression is not allowed in tables.
     """
-    asked = [(check, check.sql) for check in constraints.checks]
-    asked += [(rule.check, rule.sql) for rule in constraints.generated]
+    candidates = [(check, check.sql) for check in constraints.checks]
+    candidates += [(rule.check, rule.sql) for rule in constraints.generated]
     for rule in constraints.defaults:
         if rule.column.lower() in input_columns:
             continue
         kind = schema.field(rule.column).type.to_json()
         # With the cast of its evaluation, which may convert a string to a timestamp.
         cast = f"CAST(({rule.sql}) AS {kind})" if kind in ("timestamp", "date", "string") else None
-        asked.append((rule.check, cast or rule.sql))
-    return next((check for check, text in asked if _is_local(text, schema)), None)
+        candidates.append((rule.check, cast or rule.sql))
+    return next((check for check, text in candidates if _is_local(text, schema)), None)
 
 
 def zone_of_session(rows: pa.Schema | None) -> str:

@@ -83,8 +83,8 @@ def find_into_vectors(
     )
     answers = folded(matches).repartition(tasks, "file").mapInArrow(partial(_gather, work), _ANSWER).toArrow()
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
-    held: dict[str, BitMap64] = {}
-    written: dict[str, Descriptor] = {}
+    rows_by_path: dict[str, BitMap64] = {}
+    descriptors: dict[str, Descriptor] = {}
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
@@ -92,16 +92,16 @@ def find_into_vectors(
             raise failures.unknown_file(scan)
         path = paths[answer["number"]]
         if answer["rows"] is not None:
-            held[path] = deserialize_bitmap(answer["rows"])
+            rows_by_path[path] = deserialize_bitmap(answer["rows"])
         else:
-            written[path] = Descriptor(
+            descriptors[path] = Descriptor(
                 storage_type="u",
                 path_or_inline_dv=files[answer["task"]].path_or_inline_dv,
                 offset=answer["offset"],
                 size_in_bytes=answer["size"],
                 cardinality=answer["cardinality"],
             )
-    return FoundRows(scan, held, written)
+    return FoundRows(scan, rows_by_path, descriptors)
 
 
 @dataclass(frozen=True)

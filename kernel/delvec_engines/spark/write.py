@@ -71,8 +71,8 @@ def is_spark_frame(data: Any) -> bool:
     return isinstance(data, DataFrame) or is_remote(data)
 
 
-def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] = ()) -> None:
-    """Compare names and types before a job starts; columns that are ``computed`` may be absent.
+def check_schema(frame: DataFrame, target: WriteTarget, computed_columns: Sequence[str] = ()) -> None:
+    """Compare names and types before a job starts; columns that are ``computed_columns`` may be absent.
 
     Raises:
         SchemaMismatch: the frame has columns that the table lacks, or vice versa.
@@ -81,7 +81,7 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
         arrow = schema_from(frame.schema).to_arrow()
     except InvalidSchema as error:
         raise SchemaMismatch(f"The DataFrame does not fit the table: {error.message}") from error
-    given = target.schema.without(computed)
+    given = target.schema.without(computed_columns)
     cast_batch(
         pa.RecordBatch.from_pylist([], schema=arrow),
         given,
@@ -247,7 +247,7 @@ def copy_rows(
     rest = scan.filter(_keeps_rows(scan, absent))
     if not len(rest):
         return []
-    adds = write_frame(frames.live(rest, scan.schema.names, deleted=absent), target)
+    adds = write_frame(frames.live(rest, scan.schema.names, deleted_rows=absent), target)
     _check_all_read(rest, absent, sum(num_records(add) for add in adds))
     return adds
 
@@ -361,15 +361,15 @@ def _keeps_rows(scan: Scan, absent: Mapping[str, BitMap64]) -> pa.Array:
     return pc.fill_null(pc.greater(scan.files["num_records"], pa.array(deleted, pa.int64())), fill_value=True)
 
 
-def _check_all_read(scan: Scan, absent: Mapping[str, BitMap64], copied: int) -> None:
+def _check_all_read(scan: Scan, absent: Mapping[str, BitMap64], num_copied_rows: int) -> None:
     """Check that every remaining row was copied, before the old files are removed."""
     numbers = scan.files["num_records"].to_pylist()
     if None in numbers:
         return
     expected = sum(numbers) - sum(len(absent.get(path, ())) for path in scan.files["path"].to_pylist())
-    if expected != copied:
+    if expected != num_copied_rows:
         raise CorruptTable(
-            f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {copied} rows, but "
+            f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {num_copied_rows} rows, but "
             f"their statistics say {expected}; nothing was committed. Run `delvec check`.",
             table=scan.name,
             version=scan.version,

@@ -135,14 +135,14 @@ def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
     try:
         text = data.decode()
         numbered_documents: list[tuple[int, Any]] = []
-        position, line, counted = 0, 1, 0
+        position, line, last_position = 0, 1, 0
         while True:
             while position < len(text) and text[position].isspace():
                 position += 1
             if position == len(text):
                 return numbered_documents
-            line += text.count("\n", counted, position)
-            counted = position
+            line += text.count("\n", last_position, position)
+            last_position = position
             document, position = _DECODER.raw_decode(text, position)
             check_text(text, document)
             numbered_documents.append((line, document))

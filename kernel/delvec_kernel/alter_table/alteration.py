@@ -96,7 +96,7 @@ def altered(
         BadRequest: or a subclass: a value, a type, a name or an expression is invalid.
     """
     update = TableUpdate(metadata, protocol, domains, schema, new_name, state, catalog_id)
-    recorded = [_apply(update, change) for change in changes]
+    entries = [_apply(update, change) for change in changes]
     if update.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
         raise InvalidTableChange(
             "A request that adds a constraint or NOT NULL cannot also rename or drop columns, because rows "
@@ -104,7 +104,7 @@ def altered(
         )
     row_tracking_change.check_row_ids(update)
     new_metadata, new_protocol, new_domains = update.finish()
-    operation = _merge_history(recorded)
+    operation = _merge_history(entries)
     return Alteration(
         new_metadata,
         new_protocol,
@@ -140,23 +140,23 @@ def _apply(update: TableUpdate, change: TableChange | WriteChange) -> Recorded:
     return _APPLY[type(change)](update, change)
 
 
-def _merge_history(recorded: Sequence[Recorded]) -> Recorded:
+def _merge_history(entries: Sequence[Recorded]) -> Recorded:
     """Merge several changes into one history entry: Delta's own operation if there is one, else a list."""
-    first = recorded[0]
-    if len(recorded) == 1:
+    first = entries[0]
+    if len(entries) == 1:
         return first
-    if len({each.operation for each in recorded}) == 1 and first.listed is not None:
+    if len({each.operation for each in entries}) == 1 and first.listed is not None:
         name = first.listed
-        values = [each.parameters[name] for each in recorded]
+        values = [each.parameters[name] for each in entries]
         if first.operation == "CHANGE COLUMN":
-            listed = [
+            column_entries = [
                 {
                     **each.parameters["column"],
                     **{key: each.parameters[key] for key in ("position",) if key in each.parameters},
                 }
-                for each in recorded
+                for each in entries
             ]
-            return Recorded("CHANGE COLUMNS", {"columns": listed})
+            return Recorded("CHANGE COLUMNS", {"columns": column_entries})
         if isinstance(values[0], dict):
             merged: Any = {key: value for each in values for key, value in each.items()}
         else:
@@ -164,11 +164,7 @@ def _merge_history(recorded: Sequence[Recorded]) -> Recorded:
         return Recorded(first.operation, {**first.parameters, name: merged})
     return Recorded(
         "ALTER TABLE",
-        {
-            "changes": [
-                {"operation": each.operation, "parameters": dict(each.parameters)} for each in recorded
-            ]
-        },
+        {"changes": [{"operation": each.operation, "parameters": dict(each.parameters)} for each in entries]},
     )
 
 

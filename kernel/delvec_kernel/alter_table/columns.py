@@ -128,10 +128,10 @@ def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
         InvalidSchema: a name or a type is invalid.
         UnknownColumn: the parent, or the column to follow, does not exist.
     """
-    recorded = []
+    entries = []
     for column in change.columns:
         path = parse_path(column.column)
-        field = _new_field(column, path[-1], mapped=update.is_mapped)
+        field = _new_field(column, path[-1], has_mapping=update.is_mapped)
         parent = type_at(update.schema, path[:-1])
         if not isinstance(parent, StructType):
             raise InvalidTableChange(
@@ -148,9 +148,9 @@ def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
         entry: dict[str, Any] = {"column": described(path, field)}
         if column.position is not None:
             entry["position"] = column.position
-        recorded.append(entry)
+        entries.append(entry)
     update.assign_ids()  # in schema order, as in delta-spark
-    return Recorded("ADD COLUMNS", {"columns": recorded}, listed="columns")
+    return Recorded("ADD COLUMNS", {"columns": entries}, listed="columns")
 
 
 def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
@@ -162,7 +162,7 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
         UnknownColumn: no such column.
     """
     _check_mapped(update, "dropped")
-    dropped = []
+    dropped_names = []
     for text in change.columns:
         path = parse_path(text)
         if change.if_exists and not _exists(update.schema, path):
@@ -189,8 +189,8 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
             )
         update.configuration |= dropped_from(update.configuration, path)
         update.schema = _with_struct(update.schema, path[:-1], left)
-        dropped.append(name)
-    return Recorded("DROP COLUMNS", {"columns": dropped}, listed="columns")
+        dropped_names.append(name)
+    return Recorded("DROP COLUMNS", {"columns": dropped_names}, listed="columns")
 
 
 def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
@@ -204,23 +204,23 @@ def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
     _check_mapped(update, "renamed")
     path = parse_path(change.column)
     field = field_at(update.schema, path)
-    check_column_name(change.to, mapped=True)
-    renamed = (*path[:-1], change.to)
+    check_column_name(change.to, has_mapping=True)
+    new_path = (*path[:-1], change.to)
     parent = type_at(update.schema, path[:-1])
     assert isinstance(parent, StructType)  # noqa: S101 - by field_at
     if change.to in parent and parent.field(change.to) is not field:
         raise InvalidTableChange(
-            f"Column '{path_text(renamed)}' already exists; column names are not case-sensitive.",
-            column=path_text(renamed),
+            f"Column '{path_text(new_path)}' already exists; column names are not case-sensitive.",
+            column=path_text(new_path),
         )
     check_no_dependents(path, update.schema, update.configuration, "renamed")
     if len(path) == 1:
         update.partition_columns = tuple(
             change.to if name == field.name else name for name in update.partition_columns
         )
-    update.configuration |= renamed_in(update.configuration, path, renamed)
+    update.configuration |= renamed_in(update.configuration, path, new_path)
     update.schema = with_field(update.schema, path, lambda found: replace(found, name=change.to))
-    return Recorded("RENAME COLUMN", {"oldColumnPath": path_text(path), "newColumnPath": path_text(renamed)})
+    return Recorded("RENAME COLUMN", {"oldColumnPath": path_text(path), "newColumnPath": path_text(new_path)})
 
 
 def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
@@ -255,21 +255,21 @@ def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
     field = field_at(update.schema, field_path)
     if inside:
         kind = type_at(update.schema, path)
-        shown = {"name": path_text(path), "type": type_name(kind), "nullable": True, "metadata": {}}
+        definition = {"name": path_text(path), "type": type_name(kind), "nullable": True, "metadata": {}}
     else:
         # Delta's history shows the column as requested, without the type change recorded in its metadata.
         metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
         metadata |= {} if changes_before is None else {TYPE_CHANGES: changes_before}
-        shown = described(field_path, replace(field, metadata=metadata))
+        definition = described(field_path, replace(field, metadata=metadata))
     if change.position is not None:
-        return Recorded("CHANGE COLUMN", {"column": shown, "position": change.position}, listed="column")
-    return Recorded("CHANGE COLUMN", {"column": shown}, listed="column")
+        return Recorded("CHANGE COLUMN", {"column": definition, "position": change.position}, listed="column")
+    return Recorded("CHANGE COLUMN", {"column": definition}, listed="column")
 
 
 # --- adding -------------------------------------------------------------------------------------------------
 
 
-def _new_field(column: NewColumn, name: str, *, mapped: bool) -> StructField:
+def _new_field(column: NewColumn, name: str, *, has_mapping: bool) -> StructField:
     field = StructField(
         name,
         data_type_from_json(column.type),
@@ -283,7 +283,7 @@ def _new_field(column: NewColumn, name: str, *, mapped: bool) -> StructField:
                 f"Column '{name}' cannot be added: Delvec does not write values of type {kind}.", column=name
             )
     for each in all_fields(StructType((field,))):
-        check_column_name(each.name, mapped=mapped)
+        check_column_name(each.name, has_mapping=has_mapping)
         if not each.nullable:
             raise InvalidTableChange(
                 f"Column '{name}' cannot be added as NOT NULL, because existing rows have no value for it; "

@@ -42,15 +42,15 @@ def parse_constraint(name: str, expression: str, schema: StructType) -> Predicat
     """
     if not re.fullmatch(r"[^\s`'\"]+", name) or name.lower() in _RESERVED_NAMES:
         raise InvalidTableChange(f"'{name}' cannot be the name of a constraint; use letters, digits and _.")
-    parsed = predicates.parse(expression, schema)
+    predicate = predicates.parse(expression, schema)
     Check(name, expression, tuple(schema.names)).sql  # noqa: B018 - raises ExpressionNotAllowed
-    if not parsed.is_deterministic:
+    if not predicate.is_deterministic:
         raise InvalidTableChange(
             f"The constraint '{name}' calls a function that is nondeterministic or that Delvec does not "
             "know; constraints may only use deterministic functions.",
             constraint=name,
         )
-    return parsed
+    return predicate
 
 
 def check_no_dependents(

@@ -89,7 +89,7 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
     deletion_vectors = deletion_vectors and not is_true(lower, SYMLINK_MANIFESTS.lower())
     schema = without_mapping(definition.schema)
     assert isinstance(schema, StructType)  # noqa: S101 - without_mapping keeps the kind of type
-    check_columns(schema, mapped=mode != "none", computed=True)
+    check_columns(schema, has_mapping=mode != "none", allow_computed=True)
     update.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
     update.schema = schema
     update.description = definition.description
@@ -193,7 +193,7 @@ def replace_schema(update: TableUpdate, change: ReplaceSchema) -> Recorded:
     """
     schema = without_mapping(StructType.from_json(change.table_schema))
     assert isinstance(schema, StructType)  # noqa: S101 - without_mapping keeps the kind of type
-    check_columns(schema, mapped=update.is_mapped)
+    check_columns(schema, has_mapping=update.is_mapped)
     partition_columns = checked_partition_columns(schema, change.partition_columns)
     _check_constraints(update, schema)
     stats_columns = update.configuration.get(STATS_COLUMNS)

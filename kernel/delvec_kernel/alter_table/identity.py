@@ -51,31 +51,31 @@ def sync_identity(update: TableUpdate, change: SyncIdentity) -> Recorded:
     """
     path = parse_path(change.column)
     start, step, before = _numbers(update, path)
-    recorded = Recorded("CHANGE COLUMN", {"column": described(path, field_at(update.schema, path))}, "column")
-    reached = change.reached
-    if reached is None:
-        return recorded
-    mark = start + -((start - reached) // step) * step  # rounded up, in the direction of the step
+    entry = Recorded("CHANGE COLUMN", {"column": described(path, field_at(update.schema, path))}, "column")
+    last_number = change.reached
+    if last_number is None:
+        return entry
+    mark = start + -((start - last_number) // step) * step  # rounded up, in the direction of the step
     if before is not None and (before - mark) * step > 0:
         mark = before
     misplaced = before is not None and (before - start) * step < 0
-    if mark == before or (not misplaced and (reached - start) * step < 0):
-        return recorded
+    if mark == before or (not misplaced and (last_number - start) * step < 0):
+        return entry
     if mark not in _LONG:
         raise InvalidTableChange(
-            f"Identity column '{path_text(path)}' has run out of numbers: the next one after {reached} is "
+            f"Identity column '{path_text(path)}' has run out of numbers: the next one after {last_number} is "
             f"{mark}, which does not fit in 64 bits.",
             column=path_text(path),
         )
     column = quoted(path)
     update.requirements.append(
         Requirement(
-            f"{column} IS NULL OR {column} {'<=' if step > 0 else '>='} {reached}",
-            f"that no number of identity column '{path_text(path)}' is beyond {reached}",
+            f"{column} IS NULL OR {column} {'<=' if step > 0 else '>='} {last_number}",
+            f"that no number of identity column '{path_text(path)}' is beyond {last_number}",
         )
     )
     _set_mark(update, path, mark)
-    return recorded
+    return entry
 
 
 def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | None]:

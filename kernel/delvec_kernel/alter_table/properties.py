@@ -305,7 +305,7 @@ def _set_mode(update: TableUpdate, mode: str) -> None:
     update.assign_ids(enabling=True)
 
 
-def _add_feature(update: TableUpdate, name: str, requested: Mapping[str, str]) -> str:
+def _add_feature(update: TableUpdate, name: str, requested_properties: Mapping[str, str]) -> str:
     feature = feature_named(name)
     if feature is None or feature.name not in WRITABLE:
         raise InvalidTableChange(
@@ -315,10 +315,10 @@ def _add_feature(update: TableUpdate, name: str, requested: Mapping[str, str]) -
         )
     update.need(feature.name)
     if feature.name == MANAGED:
-        update.manage(requested)
+        update.manage(requested_properties)
     return feature.name
 
 
 def _check_feed_columns(update: TableUpdate) -> None:
     for field in update.schema.fields:
-        check_column_name(field.name, mapped=True)
+        check_column_name(field.name, has_mapping=True)

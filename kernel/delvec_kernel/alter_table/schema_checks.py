@@ -27,22 +27,22 @@ from delvec_kernel.schema.types import (
 __all__ = ["check_column_name", "check_columns", "checked_partition_columns"]
 
 
-def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = False) -> None:
+def check_columns(schema: StructType, *, has_mapping: bool = False, allow_computed: bool = False) -> None:
     """Reject a schema that Delvec cannot write.
 
     Args:
         schema: partition columns included.
-        mapped: whether column mapping is enabled, so that names may contain any character.
-        computed: whether default, generated and identity columns are allowed.
+        has_mapping: whether column mapping is enabled, so that names may contain any character.
+        allow_computed: whether default, generated and identity columns are allowed.
 
     Raises:
         InvalidSchema: names the column.
     """
     if not schema.fields:
         raise InvalidSchema("A table needs at least one column.")
-    known = computed_columns.check(schema) if computed else frozenset()
+    known = computed_columns.check(schema) if allow_computed else frozenset()
     for field in all_fields(schema):
-        check_column_name(field.name, mapped=mapped)
+        check_column_name(field.name, has_mapping=has_mapping)
         for key in field.metadata:
             if (field.name, key) in known:
                 continue
@@ -101,17 +101,17 @@ _FORBIDDEN: Final = " ,;{}()\n\t="
 _RESERVED: Final = frozenset({"_metadata", "_change_type", "_commit_version", "_commit_timestamp"})
 
 
-def check_column_name(name: str, *, mapped: bool = False) -> None:
+def check_column_name(name: str, *, has_mapping: bool = False) -> None:
     """Reject an invalid column name.
 
     Args:
         name: of a column or struct field.
-        mapped: whether column mapping is enabled, so that names may contain any character.
+        has_mapping: whether column mapping is enabled, so that names may contain any character.
 
     Raises:
         InvalidSchema: the name is empty or reserved, or has characters that Parquet readers reject.
     """
-    if not name or (not mapped and any(character in _FORBIDDEN for character in name)):
+    if not name or (not has_mapping and any(character in _FORBIDDEN for character in name)):
         raise InvalidSchema(
             f"The column name '{name}' is empty or contains a space, tab, newline or one of ,;{{}}()=, "
             "which is only possible with column mapping; rename the column.",

@@ -175,7 +175,7 @@ class TableUpdate:
                 self.schema,
                 max_column_id(self.configuration),
                 enabling=enabling,
-                nested=ICEBERG_FORMAT_VERSIONS.name in self.configuration,
+                with_nested_ids=ICEBERG_FORMAT_VERSIONS.name in self.configuration,
                 new_name=self._new_name,
             )
             self.configuration[MAX_COLUMN_ID] = str(highest)
@@ -184,11 +184,11 @@ class TableUpdate:
         """Add a feature to the protocol."""
         self.protocol = upgraded(self.protocol, [feature])
 
-    def manage(self, requested: Mapping[str, str]) -> None:
+    def manage(self, requested_properties: Mapping[str, str]) -> None:
         """Make the table one that the catalog manages, or keep it one.
 
         Args:
-            requested: the properties that the user sets.
+            requested_properties: the properties that the user sets.
 
         Raises:
             InvalidTableChange: one of them contradicts that, or the table's id is not known yet.
@@ -199,7 +199,7 @@ class TableUpdate:
                 feature=MANAGED,
             )
         self.need(MANAGED)
-        self.configuration |= managed_properties(self.catalog_id, requested)
+        self.configuration |= managed_properties(self.catalog_id, requested_properties)
 
     def need_versions(self, reader: int, writer: int) -> None:
         """Upgrade the protocol versions.

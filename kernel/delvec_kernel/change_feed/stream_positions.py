@@ -66,21 +66,21 @@ def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
         LocationNotAllowed: a path leads out of the table.
         CorruptLog: a path is invalid.
     """
-    removed: Mapping[str, RemoveFile] = {
+    removes: Mapping[str, RemoveFile] = {
         locations.canonical_log_path(action.path, location): action
         for action in actions
         if isinstance(action, RemoveFile) and action.data_change
     }
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     restores = any((info.operation or "").upper() in ("RESTORE", "CLONE") for info in infos)
-    added = []
+    adds = []
     for action in actions:
         if isinstance(action, AddFile) and action.data_change:
-            before = removed.get(locations.canonical_log_path(action.path, location))
+            before = removes.get(locations.canonical_log_path(action.path, location))
             if restores or before is None or not _only_deletes(before, action):
-                added.append(action)
-    lost = next((action.path for action in removed.values()), None)
-    return CommittedRows(added, lost, only_lost=lost is not None and not added)
+                adds.append(action)
+    lost = next((action.path for action in removes.values()), None)
+    return CommittedRows(adds, lost, only_lost=lost is not None and not adds)
 
 
 def _only_deletes(before: RemoveFile, after: AddFile) -> bool:

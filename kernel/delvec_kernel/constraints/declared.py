@@ -180,14 +180,14 @@ class Constraints:
 
 
 def constraints_of(
-    schema: StructType, configuration: Mapping[str, str], *, generated: bool = True
+    schema: StructType, configuration: Mapping[str, str], *, generates_columns: bool = True
 ) -> Constraints:
     """Return a table's constraints on new rows.
 
     Args:
         schema: of the table.
         configuration: table properties.
-        generated: whether to enforce generation expressions, see :func:`generates`.
+        generates_columns: whether to enforce generation expressions, see :func:`generates`.
 
     Raises:
         UnsupportedWriterFeature: the metadata of an invariant or a length is malformed.
@@ -215,7 +215,7 @@ def constraints_of(
         generated=tuple(
             Generated(item.name, str(text), mentioned(str(text), schema))
             for item in schema.fields
-            if generated and (text := item.metadata.get(GENERATION)) is not None
+            if generates_columns and (text := item.metadata.get(GENERATION)) is not None
         ),
         defaults=tuple(
             Generated(item.name, text, (), is_default=True)

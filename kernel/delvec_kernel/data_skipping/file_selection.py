@@ -82,7 +82,7 @@ def select_files(
     schema: StructType,
     partition_columns: Sequence[str],
     *,
-    generated: bool = True,
+    generates_columns: bool = True,
 ) -> list[Selected]:
     """Return the files that :func:`~delvec_kernel.data_skipping.truth.prune` would keep, or fewer.
 
@@ -91,7 +91,7 @@ def select_files(
         predicate: parsed against ``schema``; None means every row.
         schema: of the table.
         partition_columns: logical names.
-        generated: whether generated columns can be relied on, which needs the table feature; without it writers may
+        generates_columns: whether generated columns can be relied on, which needs the table feature; without it writers may
             ignore the expressions.
 
     Raises:
@@ -104,8 +104,8 @@ def select_files(
     members = _possible_segments(live, predicate, schema, columns)
     partitioned = [column for column in columns if column.is_partition]
     rest = [column for column in columns if not column.is_partition]
-    implied = _implied_bounds(rest, schema, partition_columns) if generated else []
-    candidates, column_bounds = _by_partition(members, predicate, schema, partitioned, implied)
+    implied_columns = _implied_bounds(rest, schema, partition_columns) if generates_columns else []
+    candidates, column_bounds = _by_partition(members, predicate, schema, partitioned, implied_columns)
     if rest:
         _by_statistics(candidates, predicate, schema, column_bounds, rest)
     return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
@@ -135,7 +135,7 @@ def _by_partition(
     predicate: Predicate,
     schema: StructType,
     columns: Sequence[KnownColumn],
-    implied: Sequence[Implied],
+    implied_columns: Sequence[Implied],
 ) -> tuple[list[_Candidate], dict[Path, Bounds]]:
     """Evaluate the predicate on partition values alone, once per distinct combination in a segment.
 
@@ -146,7 +146,7 @@ def _by_partition(
     codes: list[_Index] = [np.zeros(member.segment.num_rows, np.int64) for member in members]
     column_bounds: dict[Path, Bounds] = {}
     count = 1
-    if (columns or implied) and members:
+    if (columns or implied_columns) and members:
         parts = load_parts([member.segment for member in members], PARTITIONS)
         distinct, count = [], 0
         for place, (member, part) in enumerate(zip(members, parts, strict=True)):
@@ -162,7 +162,7 @@ def _by_partition(
             count += len(values)
         maps = pa.concat_arrays(distinct)
         column_bounds = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
-        column_bounds |= _limits(maps, implied, schema)
+        column_bounds |= _limits(maps, implied_columns, schema)
     truth = truth_of(predicate, schema, column_bounds, count)
     all_match = truth.true & ~truth.false & ~truth.null
     candidates = [
@@ -175,10 +175,10 @@ def _by_partition(
     return [each for each in candidates if each.may_match.any()], column_bounds
 
 
-def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
+def _limits(maps: pa.Array, implied_columns: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
     """Return the bounds that partition values imply for their source columns."""
     source_bounds: dict[Path, Bounds] = {}
-    for each in implied:
+    for each in implied_columns:
         fields = [schema.field(name) for name in each.partition_columns]
         try:
             bounds = each.bounds(
@@ -231,60 +231,60 @@ _Positions = npt.NDArray[np.int64]
 
 
 def page_of(
-    selected: Sequence[Selected], offset: int, limit: int | None
+    selection: Sequence[Selected], offset: int, limit: int | None
 ) -> tuple[list[Selected], _Positions]:
     """Return the files of one page, and their order.
 
     Args:
-        selected: all files.
+        selection: all files.
         offset: number of files to skip.
         limit: maximum number of files.
 
     Raises:
         SegmentsLost: the store has lost a segment.
     """
-    total = sum(each.num_rows for each in selected)
+    total = sum(each.num_rows for each in selection)
     end = total if limit is None else min(total, offset + limit)
     if offset >= end:
         return [], np.empty(0, np.int64)
-    hashes = _hashes(selected)
+    hashes = _hashes(selection)
     parted = np.partition(hashes, sorted({offset, end - 1}))
     first, last = parted[offset], parted[end - 1]
     near = np.flatnonzero((hashes >= first) & (hashes <= last))
-    ordered = near[np.argsort(hashes[near], kind="stable")]
-    if (np.diff(hashes[ordered]) == 0).any():
-        paths = [path for batch in rows_of(_chosen(selected, near)) for path in batch["path"].to_pylist()]
+    positions = near[np.argsort(hashes[near], kind="stable")]
+    if (np.diff(hashes[positions]) == 0).any():
+        paths = [path for batch in rows_of(_chosen(selection, near)) for path in batch["path"].to_pylist()]
         keyed = sorted(zip(hashes[near].tolist(), paths, near.tolist(), strict=True))
-        ordered = np.array([place for _, _, place in keyed], np.int64)
+        positions = np.array([place for _, _, place in keyed], np.int64)
     before = int(np.count_nonzero(hashes < first))
-    wanted = ordered[offset - before : end - before]
-    return _files_at(selected, np.sort(wanted)), np.searchsorted(np.sort(wanted), wanted)
+    wanted = positions[offset - before : end - before]
+    return _files_at(selection, np.sort(wanted)), np.searchsorted(np.sort(wanted), wanted)
 
 
-def _hashes(selected: Sequence[Selected]) -> npt.NDArray[np.uint64]:
-    indexes = load_parts([each.chosen[0] for each in selected], KEYS)
+def _hashes(selection: Sequence[Selected]) -> npt.NDArray[np.uint64]:
+    indexes = load_parts([each.chosen[0] for each in selection], KEYS)
     by_row = (keys.by_row() for keys in indexes)
-    rows = (each.chosen[1] for each in selected)
+    rows = (each.chosen[1] for each in selection)
     return np.concatenate(
         [hashes if each is None else hashes[each] for hashes, each in zip(by_row, rows, strict=True)]
     )
 
 
-def _files_at(selected: Sequence[Selected], places: _Positions) -> list[Selected]:
+def _files_at(selection: Sequence[Selected], places: _Positions) -> list[Selected]:
     """Return the files at these ascending positions, counted over all segments."""
-    ends = np.cumsum([each.num_rows for each in selected])
+    ends = np.cumsum([each.num_rows for each in selection])
     borders = np.searchsorted(places, ends)
-    taken: list[Selected] = []
+    files: list[Selected] = []
     start = 0
-    for each, file_end, border in zip(selected, ends.tolist(), borders.tolist(), strict=True):
+    for each, file_end, border in zip(selection, ends.tolist(), borders.tolist(), strict=True):
         mine = places[start:border] - (file_end - each.num_rows)
         start = border
         if len(mine):
             segment, rows = each.chosen
             own: Any = mine.astype(np.uint16) if rows is None else rows[mine]
-            taken.append(Selected((segment, own), each.matches_all[mine]))
-    return taken
+            files.append(Selected((segment, own), each.matches_all[mine]))
+    return files
 
 
-def _chosen(selected: Sequence[Selected], places: _Positions) -> list[Any]:
-    return [each.chosen for each in _files_at(selected, places)]
+def _chosen(selection: Sequence[Selected], places: _Positions) -> list[Any]:
+    return [each.chosen for each in _files_at(selection, places)]

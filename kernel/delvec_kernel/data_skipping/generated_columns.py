@@ -249,14 +249,14 @@ def _truncated(unit: str, base_type: str, kind: DataType) -> Callable[[Bounds], 
 def _formatted(unit: str, base_type: str) -> Callable[[Bounds], _Ends | None]:
     def ends(known: Bounds) -> _Ends | None:
         values: pa.Array = known.low
-        encoded = values.dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
+        dictionary_array = values.dictionary_encode()
+        texts = dictionary_array.dictionary.to_pylist()
         starts = pa.array([None if text is None else _start(text, unit) for text in texts], pa.int64())
         low, high = _spans_of_units(starts, unit, base_type)
         if base_type != "timestamp":
             # Spark formats instants: a local time in a DST gap moves forward, by a day at most.
             low = pc.subtract(low, DAY if base_type == "timestamp_ntz" else 1)
-        return low.take(encoded.indices), high.take(encoded.indices)
+        return low.take(dictionary_array.indices), high.take(dictionary_array.indices)
 
     return ends
 

@@ -185,7 +185,7 @@ def _fewer(ranges: list[range]) -> list[range]:
 
 
 def _values(
-    stored: Sequence[bytes], has_bound: npt.NDArray[np.bool_], column: Column, data_type: DataType
+    bounds: Sequence[bytes], has_bound: npt.NDArray[np.bool_], column: Column, data_type: DataType
 ) -> pa.Array:
     """Decode bounds in Parquet's plain encoding; null where not ``has_bound``.
 
@@ -196,13 +196,13 @@ def _values(
         return pa.array(
             [
                 _text(each) if is_known else None
-                for each, is_known in zip(stored, has_bound.tolist(), strict=True)
+                for each, is_known in zip(bounds, has_bound.tolist(), strict=True)
             ],
             pa.string(),
         )
     size = column.length if column.physical == "fixed" else _PHYSICAL_BITS[column.physical] // 8
     whole = [
-        each if is_known else bytes(size) for each, is_known in zip(stored, has_bound.tolist(), strict=True)
+        each if is_known else bytes(size) for each, is_known in zip(bounds, has_bound.tolist(), strict=True)
     ]
     if any(len(each) != size for each in whole):
         raise ValueError("a bound has the wrong length")

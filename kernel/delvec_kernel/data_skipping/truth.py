@@ -64,24 +64,24 @@ def prune(
         everything = pa.array(np.ones(count, dtype=np.bool_))
         return Pruned(everything, everything)
     predicate_columns = columns_of(predicate)
-    partitioned = {name.lower() for name in partition_columns}
+    partition_names = {name.lower() for name in partition_columns}
     column_bounds = _partition_bounds(
-        files, [path for path in predicate_columns if path[0].lower() in partitioned], schema
+        files, [path for path in predicate_columns if path[0].lower() in partition_names], schema
     )
     truth = truth_of(predicate, schema, column_bounds, count)
     may_match, matches_all = truth.true, truth.true & ~truth.false & ~truth.null
-    rest = [path for path in predicate_columns if path[0].lower() not in partitioned]
+    rest = [path for path in predicate_columns if path[0].lower() not in partition_names]
     # Parse statistics only for files that partition values leave undecided.
-    undecided = np.flatnonzero(may_match & ~matches_all)
-    if rest and len(undecided):
-        left = files if len(undecided) == count else files.take(pa.array(undecided))
+    undecided_files = np.flatnonzero(may_match & ~matches_all)
+    if rest and len(undecided_files):
+        left = files if len(undecided_files) == count else files.take(pa.array(undecided_files))
         column_bounds = (
             _partition_bounds(left, list(column_bounds), schema) if left is not files else column_bounds
         )
         column_bounds = {**column_bounds, **_statistics(left, rest, schema)}
         undecided_truth = truth_of(predicate, schema, column_bounds, left.num_rows)
         may_match = may_match.copy()
-        may_match[undecided] = undecided_truth.true
+        may_match[undecided_files] = undecided_truth.true
     return Pruned(pa.array(may_match), pa.array(matches_all))
 
 

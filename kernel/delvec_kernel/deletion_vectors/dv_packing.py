@@ -136,7 +136,7 @@ def pack(
             raise InvalidCommit(f"The deletion vector of file '{key}' is empty; leave it out.", file=key)
         payloads[key], cardinalities[key] = encode(bitmap), len(bitmap)
         sizes.append((key, len(payloads[key])))
-    allocated = allocate(
+    allocations = allocate(
         sizes,
         target_size=target_size,
         prefix_length=prefix_length,
@@ -154,7 +154,7 @@ def pack(
                 for key, extent in file.extents.items()
             },
         )
-        for file in allocated
+        for file in allocations
     ]
 
 

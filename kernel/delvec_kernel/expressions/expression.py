@@ -96,16 +96,16 @@ def parse_expression(
     )
     names = _Names(text, relations, {name: name for name in relations} if aliases is None else aliases)
     try:
-        parsed = predicates.parse(text, virtual, resolve=names.resolve, boolean=boolean)
+        predicate = predicates.parse(text, virtual, resolve=names.resolve, boolean=boolean)
     except InvalidPredicate as error:
         raise error if boolean else reworded(error) from error
     return Expression(
         text=text,
-        root=parsed.expression,
+        root=predicate.expression,
         columns={name: frozenset(found) for name, found in names.found.items()},
-        is_deterministic=parsed.is_deterministic,
+        is_deterministic=predicate.is_deterministic,
         relations=virtual,
-        _predicate=parsed,
+        _predicate=predicate,
     )
 
 
@@ -184,7 +184,7 @@ class _Names:
         )
 
     def _unknown(self, parts: Sequence[str]) -> UnknownColumn:
-        dotted = ".".join(parts)
+        full_name = ".".join(parts)
         absent = [
             name
             for name, alias in self._aliases.items()
@@ -193,27 +193,27 @@ class _Names:
         if absent and len(parts) > 1:
             there = " and ".join(repr(self._aliases.get(name) or name) for name in self._relations)
             return UnknownColumn(
-                f"The expression {short(self._text)} reads {dotted!r}, but {parts[0]!r} has no row there; "
+                f"The expression {short(self._text)} reads {full_name!r}, but {parts[0]!r} has no row there; "
                 f"it may read {f'columns of {there}' if there else 'no columns'}.",
-                column=dotted,
+                column=full_name,
                 suggestions=[],
             )
         owners = [
             name for name in self._relations if self._aliases.get(name, name.lower()) == parts[0].lower()
         ]
-        qualified = len(parts) > 1 and bool(owners)
-        name_used = parts[1] if qualified else parts[0]
+        is_qualified = len(parts) > 1 and bool(owners)
+        name_used = parts[1] if is_qualified else parts[0]
         names = [
             each
-            for name in (owners if qualified else self._relations)
+            for name in (owners if is_qualified else self._relations)
             for each in self._relations[name].names
         ]
         near = near_names(name_used, names)
-        owner = f"{parts[0]!r} does not have" if qualified else "is not there"
+        owner = f"{parts[0]!r} does not have" if is_qualified else "is not there"
         what = f"uses the column {name_used!r}, which {owner}"
         hint = names_hint(near, names, text=name_used if len(parts) == 1 else None)
         return UnknownColumn(
-            f"The expression {short(self._text)} {what}{hint}", column=dotted, suggestions=near
+            f"The expression {short(self._text)} {what}{hint}", column=full_name, suggestions=near
         )
 
     def _no_field(self, parts: Sequence[str], path: Sequence[str], part: str, inside: Any) -> UnknownColumn:

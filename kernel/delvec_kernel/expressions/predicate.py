@@ -128,13 +128,13 @@ def _parse(
     text: str, tokens: list[Token], schema: StructType, resolve: Resolve, *, boolean: bool
 ) -> Predicate:
     try:
-        parsed = SPARK.parser().parse_into(exp.Condition, list(tokens), text)
+        trees = SPARK.parser().parse_into(exp.Condition, list(tokens), text)
     except ParseError as error:
         raise _unparsable(text, error) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         # sqlglot fails internally on some malformed input, which is the user's error, not the service's.
         raise InvalidPredicate(f"The predicate {short(text)} cannot be parsed.") from error
-    expressions = [each for each in parsed if each is not None]
+    expressions = [each for each in trees if each is not None]
     if len(expressions) != 1 or any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise InvalidPredicate(
             f"The predicate {short(text)} has {'no expression' if not expressions else 'several statements'}; "
@@ -264,16 +264,16 @@ def _unknown(
     unknown_name = parts[len(path)]
     names = [each.name for each in fields]
     near = near_names(unknown_name, names)
-    dotted = ".".join(parts)
+    full_name = ".".join(parts)
     if path and not fields:
         owner = ".".join(path)
-        what = f"reads {dotted!r}, but {owner!r} is not a struct and has no field {unknown_name!r}"
+        what = f"reads {full_name!r}, but {owner!r} is not a struct and has no field {unknown_name!r}"
     elif path:
-        what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {unknown_name!r}"
+        what = f"reads {full_name!r}, but the struct {'.'.join(path)!r} has no field {unknown_name!r}"
     else:
         what = f"uses the column {unknown_name!r}, which the table does not have"
     hint = names_hint(near, names, text=unknown_name if len(parts) == 1 else None)
-    return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
+    return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=full_name, suggestions=near)
 
 
 def _renamed(name: str, fields: str) -> str:

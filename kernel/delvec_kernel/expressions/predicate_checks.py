@@ -146,13 +146,13 @@ def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = 
         return f"; did you mean {' or '.join(map(repr, near))}?"
     if not names:
         return "."
-    shown, more = ", ".join(map(repr, names[:_NAMES_SHOWN])), ", ..." * (len(names) > _NAMES_SHOWN)
+    name_list, more = ", ".join(map(repr, names[:_NAMES_SHOWN])), ", ..." * (len(names) > _NAMES_SHOWN)
     quotes = (
         ""
         if text is None or len(text) > _SHORT_TEXT
         else f" If it is a string, put it in quotes: {exp.Literal.string(text).sql(SPARK)}."
     )
-    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{more}.{quotes}"
+    return f"; there {'is' if len(names) == 1 else 'are'} {name_list}{more}.{quotes}"
 
 
 def short(text: str) -> str:
@@ -196,13 +196,13 @@ def plain_strings(text: str, root: exp.Expr) -> None:
         if isinstance(node, exp.Literal) and (not node.is_string or is_text(node.name)):
             continue
         try:
-            joined = node.name.encode("utf-16", "surrogatepass").decode("utf-16")
+            string = node.name.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             raise InvalidPredicate(
                 f"The predicate {short(text)} contains a string with an unpaired surrogate, which is not "
                 "valid Unicode; remove it."
             ) from None
-        replace_node(node, exp.Literal.string(joined))
+        replace_node(node, exp.Literal.string(string))
 
 
 def replace_node(old: exp.Expr, new: exp.Expr) -> None:

@@ -114,21 +114,21 @@ def check_stays_managed(
 
 
 def managed_properties(
-    identifier: str, requested: Mapping[str, str], others: Mapping[str, str] = REQUIRED_PROPERTIES
+    identifier: str, requested_properties: Mapping[str, str], others: Mapping[str, str] = REQUIRED_PROPERTIES
 ) -> dict[str, str]:
     """Return the properties that a managed table must have.
 
     Args:
         identifier: that the catalog gives the table.
-        requested: the properties that the user sets.
+        requested_properties: the properties that the user sets.
         others: what the catalog requires besides the identifier.
 
     Raises:
         InvalidTableChange: the user sets one of them to another value.
     """
-    required = {**others, TABLE_ID: identifier}
-    lower = {name.lower(): value for name, value in requested.items()}
-    for name, value in required.items():
+    required_properties = {**others, TABLE_ID: identifier}
+    lower = {name.lower(): value for name, value in requested_properties.items()}
+    for name, value in required_properties.items():
         other = lower.get(name.lower(), value)
         if other.strip().lower() != value:
             raise InvalidTableChange(
@@ -136,7 +136,7 @@ def managed_properties(
                 "outside the catalog.",
                 property=name,
             )
-    return required
+    return required_properties
 
 
 def without_catalog(protocol: Protocol) -> Protocol:

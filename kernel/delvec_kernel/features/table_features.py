@@ -268,21 +268,21 @@ def check_writable(
             writer_version=protocol.min_writer_version,
         )
     facts = _Facts(metadata.configuration, keeps_row_ids, writes_rows)
-    refused: dict[str, str] = {}
+    unsupported_features: dict[str, str] = {}
     for name in sorted(writer_features(protocol)):
         if name not in WRITABLE:
-            refused[name] = name
+            unsupported_features[name] = name
             continue
         problem = WRITABLE[name](facts)
         if problem is not None:
-            refused[name] = f"{name} ({problem})"
-    if refused:
+            unsupported_features[name] = f"{name} ({problem})"
+    if unsupported_features:
         raise UnsupportedWriterFeature(
             f"Delvec cannot write to table '{table}', because it does not fully support these table "
-            f"features yet: {', '.join(refused.values())}. Use another writer, or turn them off; reading "
+            f"features yet: {', '.join(unsupported_features.values())}. Use another writer, or turn them off; reading "
             "works.",
             table=table,
-            features=list(refused),
+            features=list(unsupported_features),
         )
 
 

@@ -243,11 +243,13 @@ def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | N
 # --- minimum and maximum -----------------------------------------------------------------------------------
 
 
-def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[int | None, int | None] | None:
+def least_and_greatest(
+    selection: Sequence[Chosen], column: KnownColumn
+) -> tuple[int | None, int | None] | None:
     """Return the minimum and maximum of a column over some files, from statistics alone.
 
     Args:
-        chosen: the files. None may have a deletion vector: statistics also count deleted rows.
+        selection: the files. None may have a deletion vector: statistics also count deleted rows.
         column: not a partition column.
 
     Returns:
@@ -260,18 +262,18 @@ def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[i
     kind = column.data_type.name if isinstance(column.data_type, PrimitiveType) else ""
     if column.is_partition or (kind not in INTEGER_TYPES and kind != "date"):
         return None
-    segments = [segment for segment, _ in chosen]
+    segments = [segment for segment, _ in selection]
     lows, highs = [], []
-    for batch, (_, rows) in zip(segment_bounds(segments, [column])[column.key], chosen, strict=True):
+    for batch, (_, rows) in zip(segment_bounds(segments, [column])[column.key], selection, strict=True):
         bounds = bounds_at([batch], [rows])
-        valued = pa.array(~bounds.only_null)
-        if not pc.any(valued).as_py():
+        has_value = pa.array(~bounds.only_null)
+        if not pc.any(has_value).as_py():
             continue
-        if bounds.exact is None or not pc.all(bounds.exact.filter(valued)).as_py():
+        if bounds.exact is None or not pc.all(bounds.exact.filter(has_value)).as_py():
             return None
         assert bounds.low is not None  # noqa: S101 - nothing is exact otherwise
         assert bounds.high is not None  # noqa: S101
-        low, high = bounds.low.filter(valued), bounds.high.filter(valued)
+        low, high = bounds.low.filter(has_value), bounds.high.filter(has_value)
         lows.append(pc.min(low).as_py())
         highs.append(pc.max(high).as_py())
     return min(lows, default=None), max(highs, default=None)

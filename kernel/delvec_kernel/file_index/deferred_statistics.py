@@ -339,15 +339,15 @@ class DeferredStatistics:
         self, segments: Sequence[Segment], fields: Sequence[str]
     ) -> Iterator[tuple[int, pa.StructArray]]:
         """Yield all rows of the row groups that contain rows of these segments."""
-        needed = np.zeros(self._num_rows + 1, np.bool_)
+        row_mask = np.zeros(self._num_rows + 1, np.bool_)
         for segment in segments:
-            needed[self._rows[segment.id]] = True
+            row_mask[self._rows[segment.id]] = True
         for first, file in list(self._files):
             for run in _runs(
                 [
                     group
                     for group, (start, end) in enumerate(pairwise(file.starts))
-                    if needed[first + start : first + end].any()
+                    if row_mask[first + start : first + end].any()
                 ]
             ):
                 for start, adds in file.read(run, fields):

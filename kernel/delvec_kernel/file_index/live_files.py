@@ -58,18 +58,18 @@ class LiveFiles:
         batches: Iterable[pa.RecordBatch],
         location: str,
         engine: FileIndexEngine = SERIAL,
-        deferred: DeferredStatistics | None = None,
+        deferred_statistics: DeferredStatistics | None = None,
     ) -> "LiveFiles":
         """Build from rows of FILES_SCHEMA, each a different file; batches are released as they are read.
 
         Batches may have one further column: :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED` or, in
-        place of statistics, the DEFERRED_ROW of ``deferred``.
+        place of statistics, the DEFERRED_ROW of ``deferred_statistics``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: a path is invalid.
         """
-        return cls._of(PackedFiles.from_batches(batches, location, engine, deferred))
+        return cls._of(PackedFiles.from_batches(batches, location, engine, deferred_statistics))
 
     @classmethod
     def restored(
@@ -160,19 +160,19 @@ class LiveFiles:
 
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
         """Return the live files after ``changes``, keyed by canonical path; costs O(changes)."""
-        packed, recent = self._state
+        packed_files, recent = self._state
         are_few = len(recent) + len(changes) <= _MAX_RECENT
         # Looking files up one by one needs their statistics, which would load deferred ones.
         if (
             not are_few
-            or packed.lacks_statistics
+            or packed_files.lacks_statistics
             or not all(_is_valid_text(each.add) for each in changes.values())
         ):
             return self._of(self._fold().apply(changes))
         adds_by_path = self._find(set(changes))
         states: dict[str, AddFile | None] = dict(recent)
         removed_files: list[AddFile] = []
-        added: list[AddFile] = []
+        added_files: list[AddFile] = []
         for key, change in changes.items():
             old, add = adds_by_path.get(key), change.add
             if add is None and (old is None or _vector_id(old) not in change.removed):
@@ -180,12 +180,12 @@ class LiveFiles:
             if add is not None:
                 # Segments do not store dataChange, so reading it back gives True.
                 add = add if add.data_change else replace(add, data_change=True)
-                added.append(add)
+                added_files.append(add)
             if old is not None:
                 removed_files.append(old)
             states[key] = add
-        counts = self.counts.minus(FileCounts.of_adds(removed_files)).plus(FileCounts.of_adds(added))
-        return self._of(packed, states, counts)
+        counts = self.counts.minus(FileCounts.of_adds(removed_files)).plus(FileCounts.of_adds(added_files))
+        return self._of(packed_files, states, counts)
 
     def _fold(self) -> PackedFiles:
         """Return all files in segments, folding recent changes into them."""

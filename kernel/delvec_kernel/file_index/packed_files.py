@@ -302,20 +302,23 @@ class PackedFiles:
         batches: Iterable[pa.RecordBatch],
         location: str,
         engine: FileIndexEngine = SERIAL,
-        deferred: DeferredStatistics | None = None,
+        deferred_statistics: DeferredStatistics | None = None,
     ) -> "PackedFiles":
         """Build from rows of FILES_SCHEMA, each a different file; batches are released as they are read.
 
         Batches may have one further column: :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED` or, in
-        place of statistics, the DEFERRED_ROW of ``deferred``.
+        place of statistics, the DEFERRED_ROW of ``deferred_statistics``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: a path is invalid.
         """
         counts: list[FileCounts] = []
-        ordered = clustered(_counted(batches, counts), lambda: 0 if deferred is None else deferred.num_rows)
-        members = tuple(map(LiveSegment, _segments(ordered, location, engine, deferred)))
+        ordered = clustered(
+            _counted(batches, counts),
+            lambda: 0 if deferred_statistics is None else deferred_statistics.num_rows,
+        )
+        members = tuple(map(LiveSegment, _segments(ordered, location, engine, deferred_statistics)))
         pa.default_memory_pool().release_unused()
         return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()), engine)
 
@@ -556,14 +559,14 @@ def _segments(
     batches: Iterable[pa.RecordBatch],
     location: str,
     engine: FileIndexEngine,
-    deferred: DeferredStatistics | None = None,
+    deferred_statistics: DeferredStatistics | None = None,
 ) -> Iterator[Segment]:
     """Yield segments, built a few at a time in parallel, since encoding releases the GIL."""
 
     def segment(batch: pa.RecordBatch) -> Segment:
-        if deferred is not None and DEFERRED_ROW in batch.schema.names:
+        if deferred_statistics is not None and DEFERRED_ROW in batch.schema.names:
             made = Segment.of(batch, location, engine, without=frozenset({STATS}))
-            deferred.adopt(made, batch.column(DEFERRED_ROW).to_numpy())
+            deferred_statistics.adopt(made, batch.column(DEFERRED_ROW).to_numpy())
             return made
         made = Segment.of(batch, location, engine)
         keep_typed(made, batch)

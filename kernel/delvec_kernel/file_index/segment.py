@@ -193,16 +193,16 @@ class Segment:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: a path is invalid.
         """
-        made = cls(uuid.uuid4().hex, batch.num_rows, {KEYS: encoded_keys(batch, location)}, None, engine)
+        segment = cls(uuid.uuid4().hex, batch.num_rows, {KEYS: encoded_keys(batch, location)}, None, engine)
         is_small = batch.num_rows <= BLOCK_ROWS and batch.nbytes <= _SMALL_BYTES
         # A slice would keep the whole batch in memory.
         is_whole = batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK
         if is_small and is_whole and not without:
-            made._rows = batch
+            segment._rows = batch
         else:
             for name, blob in encoded_parts(batch, without).items():
-                made.keep_blob(name, blob, new=True)
-        return made
+                segment.keep_blob(name, blob, new=True)
+        return segment
 
     @classmethod
     def stored(
@@ -354,12 +354,12 @@ _AT_ONCE: Final = 16
 
 
 def rows_of(
-    chosen: Sequence[Chosen], columns: Sequence[str] = tuple(FILES_SCHEMA.names), *, keep: bool = True
+    selection: Sequence[Chosen], columns: Sequence[str] = tuple(FILES_SCHEMA.names), *, keep: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Yield one batch per segment, in order.
 
     Args:
-        chosen: the rows.
+        selection: the rows.
         columns: names of FILES_SCHEMA.
         keep: whether to cache what is read: whole parts decoded, and those of which few rows are read as they are stored.
 
@@ -368,8 +368,8 @@ def rows_of(
     """
     schema = pa.schema([FILES_SCHEMA.field(name) for name in columns])
     needed = sorted({PART_OF[name] for name in columns})
-    for start in range(0, len(chosen), _AT_ONCE):
-        group = chosen[start : start + _AT_ONCE]
+    for start in range(0, len(selection), _AT_ONCE):
+        group = selection[start : start + _AT_ONCE]
         loaded = [_load_rows(group, part, keep=keep) for part in needed]
         for place, (segment, rows) in enumerate(group):
             parts = {name: values[place] for name, values in zip(needed, loaded, strict=True)}
@@ -378,11 +378,11 @@ def rows_of(
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _load_rows(chosen: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple[Any, Rows | None]]:
+def _load_rows(selection: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple[Any, Rows | None]]:
     """Return for each segment a decoded part, and which of its rows are the chosen ones."""
     few = [
         (place, segment, rows)
-        for place, (segment, rows) in enumerate(chosen)
+        for place, (segment, rows) in enumerate(selection)
         if part != PARTITIONS
         and rows is not None
         and are_few_blocks(rows, segment.num_rows)
@@ -393,12 +393,12 @@ def _load_rows(chosen: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple
     parts_by_position: dict[int, tuple[Any, Rows | None]] = {
         place: (decoded_rows(blobs[segment.id], rows), None) for place, segment, rows in few
     }
-    others = [place for place in range(len(chosen)) if place not in parts_by_position]
-    whole = load_parts([chosen[place][0] for place in others], part, keep=keep)
+    others = [place for place in range(len(selection)) if place not in parts_by_position]
+    whole = load_parts([selection[place][0] for place in others], part, keep=keep)
     parts_by_position |= {
-        place: (value, chosen[place][1]) for place, value in zip(others, whole, strict=True)
+        place: (value, selection[place][1]) for place, value in zip(others, whole, strict=True)
     }
-    return [parts_by_position[place] for place in range(len(chosen))]
+    return [parts_by_position[place] for place in range(len(selection))]
 
 
 def _column(part: Any, rows: Rows | None, name: str, count: int) -> pa.Array:

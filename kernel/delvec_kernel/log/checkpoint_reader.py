@@ -159,14 +159,14 @@ class CheckpointPart:
 
 
 def read_checkpoint(
-    data: bytes | pa.NativeFile, where: LogFile, deferred: DeferredStatistics | None = None
+    data: bytes | pa.NativeFile, where: LogFile, deferred_statistics: DeferredStatistics | None = None
 ) -> CheckpointPart:
     """Read a checkpoint, a part of one, a V2 manifest or a sidecar.
 
     Args:
         data: the file; an open Parquet file must stay open until the batches are read.
         where: for errors; a name ending in ``.json`` is a JSON manifest.
-        deferred: takes over statistics that can be read later: those of row groups in which every file has typed
+        deferred_statistics: takes over statistics that can be read later: those of row groups in which every file has typed
             statistics. ``data`` must then stay open until it is complete.
 
     Raises:
@@ -187,7 +187,7 @@ def read_checkpoint(
         _check_names(file.schema_arrow)
         others = _others(file, where)
         return CheckpointPart(
-            _add_batches(file, where, deferred),
+            _add_batches(file, where, deferred_statistics),
             [action for action in others if not isinstance(action, Sidecar)],
             [action for action in others if isinstance(action, Sidecar)],
         )
@@ -254,7 +254,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def _add_batches(
-    file: pq.ParquetFile, where: LogFile, deferred: DeferredStatistics | None
+    file: pq.ParquetFile, where: LogFile, deferred_statistics: DeferredStatistics | None
 ) -> Iterator[pa.RecordBatch]:
     schema = file.schema_arrow
     position = schema.get_field_index("add")
@@ -267,8 +267,12 @@ def _add_batches(
     field_names += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
     statistics = [STATS_PARSED] if STATS_PARSED in present else []
     with _read_errors(where):
-        deferred_file = None if deferred is None else _DeferredFile.of(file, where, present)
-        first = None if deferred is None or deferred_file is None else deferred.add_file(deferred_file)
+        deferred_file = None if deferred_statistics is None else _DeferredFile.of(file, where, present)
+        first = (
+            None
+            if deferred_statistics is None or deferred_file is None
+            else deferred_statistics.add_file(deferred_file)
+        )
         if deferred_file is None or first is None:
             yield from _read_adds(file, [*field_names, *statistics], where)
             return
@@ -427,9 +431,9 @@ def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = 
             columns[name] = add_fields[spelling].cast(kind)
         else:
             columns[name] = pa.nulls(count, kind)
-    typed = add_fields.get(STATS_PARSED) if num_records is None else None
-    if typed is not None and columns["stats"].null_count:
-        columns["stats"] = pc.coalesce(columns["stats"], stats_json(typed))
+    typed_stats = add_fields.get(STATS_PARSED) if num_records is None else None
+    if typed_stats is not None and columns["stats"].null_count:
+        columns["stats"] = pc.coalesce(columns["stats"], stats_json(typed_stats))
     columns["num_records"] = num_records_from_stats(columns["stats"]) if num_records is None else num_records
     if columns["partition_values"].null_count:
         parsed = add_fields.get("partitionValues_parsed")
@@ -438,8 +442,8 @@ def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = 
         if columns[name].null_count:
             raise where.corrupt(f"has an 'add' action without '{_ADD_FIELDS[name]}'")
     batch = pa.RecordBatch.from_arrays([columns[name] for name in FILES_SCHEMA.names], schema=FILES_SCHEMA)
-    if typed is not None:
-        batch = batch.append_column(STATS_PARSED, typed)
+    if typed_stats is not None:
+        batch = batch.append_column(STATS_PARSED, typed_stats)
     batch.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
     return batch
 

@@ -156,13 +156,13 @@ class CheckpointForm:
 
     def __init__(self, snapshot: Snapshot, policy: LogPolicy, *, typed_partition_values: bool = True) -> None:
         self.v2 = policy.v2
-        typed = policy.stats_as_struct
-        if typed is None:
-            typed = snapshot.num_files <= _MANY_FILES
-        self._stats_as_json = policy.stats_as_json or not typed
+        stats_as_struct = policy.stats_as_struct
+        if stats_as_struct is None:
+            stats_as_struct = snapshot.num_files <= _MANY_FILES
+        self._stats_as_json = policy.stats_as_json or not stats_as_struct
         self._statistics: TypedStatistics | None = None
         self._partition_values: TypedPartitionValues | None = None
-        if typed:
+        if stats_as_struct:
             partition_columns = snapshot.partition_columns
             self._statistics = TypedStatistics(snapshot.schema, partition_columns, snapshot.configuration)
             if partition_columns and typed_partition_values:

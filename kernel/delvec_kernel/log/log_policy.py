@@ -66,7 +66,7 @@ class LogPolicy:
         """
         features = reader_features(protocol) | writer_features(protocol)
         policy = configuration.get("delta.checkpointPolicy", "classic").strip().lower()
-        protected = "checkpointProtection" in features
+        has_protection = "checkpointProtection" in features
         return cls(
             checkpoint_interval=max(1, _integer(configuration, "delta.checkpointInterval", _INTERVAL)),
             # Other values that start with v2 are newer formats, which this feature does not cover.
@@ -87,7 +87,7 @@ class LogPolicy:
             clean_up=_boolean(configuration, "delta.enableExpiredLogCleanup"),
             protected_before=(
                 _integer(configuration, "delta.requireCheckpointProtectionBeforeVersion", 0)
-                if protected
+                if has_protection
                 else 0
             ),
         )

@@ -165,14 +165,14 @@ def _as_in_json(kind: pa.DataType) -> pa.DataType:
 
 def _read(texts: pa.Array, kind: pa.DataType) -> pa.StructArray | None:
     """Return one struct per document; None if a document does not match the type."""
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
+    json_lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
         0
     ].as_buffer()
     parsing = pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore")
     # One block, so that no document is split; one thread, since the machine is shared with requests.
-    reading = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
+    reading = pj.ReadOptions(use_threads=False, block_size=json_lines.size + 1)
     try:
-        table = pj.read_json(pa.BufferReader(joined), reading, parsing)
+        table = pj.read_json(pa.BufferReader(json_lines), reading, parsing)
     except (pa.ArrowException, ValueError, OverflowError):
         return None
     # Each text is one object or an error, so equal counts mean one row per text.

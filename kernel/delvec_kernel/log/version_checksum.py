@@ -72,7 +72,7 @@ class VersionChecksum:
         expiring = "delta.setTransactionRetentionDuration" in snapshot.configuration
         txns = sorted(snapshot.txns.values(), key=lambda txn: txn.app_id)
         domains = sorted(snapshot.domain_metadata.values(), key=lambda item: item.domain)
-        enabled = snapshot.in_commit_timestamps_enabled
+        has_timestamps = snapshot.in_commit_timestamps_enabled
         return cls(
             table_size_bytes=snapshot.size_in_bytes,
             num_files=snapshot.num_files,
@@ -81,7 +81,7 @@ class VersionChecksum:
             txn_id=txn_id,
             num_deleted_records=snapshot.num_deleted_rows if with_vectors else None,
             num_deletion_vectors=snapshot.num_deletion_vectors if with_vectors else None,
-            in_commit_timestamp=snapshot.in_commit_timestamp if enabled else None,
+            in_commit_timestamp=snapshot.in_commit_timestamp if has_timestamps else None,
             set_transactions=None if expiring or len(txns) > _MAX_LISTED else txns,
             domain_metadata=None if len(domains) > _MAX_LISTED else domains,
         )

@@ -110,7 +110,7 @@ def with_fields(kind: DataType, change: Callable[[StructField], StructField]) ->
 
 
 def mapped(
-    schema: StructType, max_id: int, *, enabling: bool, nested: bool, new_name: Callable[[], str]
+    schema: StructType, max_id: int, *, enabling: bool, with_nested_ids: bool, new_name: Callable[[], str]
 ) -> tuple[StructType, int]:
     """Return a schema in which every field has an id and a physical name, and the highest id ever assigned.
 
@@ -118,7 +118,7 @@ def mapped(
         schema: fields without id or physical name are new.
         max_id: the highest id so far, including those of dropped columns.
         enabling: whether mapping is being enabled, so that existing files use the schema's names.
-        nested: whether elements, keys and values get ids, too; they also do if some have.
+        with_nested_ids: whether elements, keys and values get ids, too; they also do if some have.
         new_name: returns a new physical name.
     """
     numbers = _Numbers(max([max_id, *known_ids(schema)]))
@@ -132,7 +132,7 @@ def mapped(
         return replace(field, metadata=metadata)
 
     result = with_fields(schema, assign)
-    if nested or any(NESTED_IDS in field.metadata for field in all_fields(schema)):
+    if with_nested_ids or any(NESTED_IDS in field.metadata for field in all_fields(schema)):
         # After all others, as in delta-spark.
         result = with_fields(result, lambda field: _with_nested_ids(field, numbers.next))
     assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct

@@ -69,83 +69,83 @@ def naming(mode: str) -> Naming:
     return by_mode.get(mode.lower(), "name")
 
 
-def holds(stored: FileField, data_type: DataType) -> bool:
+def holds(file_field: FileField, data_type: DataType) -> bool:
     """Whether every value of a file's field, which is no group, is exactly a value of the table's type.
 
     Values of wider integers may turn out not to fit, see :func:`may_exceed`; then reading them is an error.
     """
     if data_type == PrimitiveType("void"):
         return True
-    if stored.shape != "value" or not isinstance(data_type, PrimitiveType | DecimalType):
+    if file_field.shape != "value" or not isinstance(data_type, PrimitiveType | DecimalType):
         return False
-    if stored.kind.name == "null":
+    if file_field.kind.name == "null":
         return True
     if isinstance(data_type, DecimalType):
-        return _holds_decimal(stored, data_type)
+        return _holds_decimal(file_field, data_type)
     if isinstance(data_type, GeospatialType):
-        return stored.physical == "binary"
+        return file_field.physical == "binary"
     check = _CHECKS.get(data_type.name)
-    return check is not None and check(stored)
+    return check is not None and check(file_field)
 
 
-def may_exceed(stored: FileField, data_type: DataType) -> bool:
+def may_exceed(file_field: FileField, data_type: DataType) -> bool:
     """Whether an integer of a file's field may be too large or too small for the table's integers."""
     most = _TABLE_BITS.get(data_type.name, 0) if isinstance(data_type, PrimitiveType) else 0
-    bits = stored.kind.bits or _BITS.get(stored.physical, 0)
-    if not most or stored.kind.name not in {"integer", "unsigned"}:
+    bits = file_field.kind.bits or _BITS.get(file_field.physical, 0)
+    if not most or file_field.kind.name not in {"integer", "unsigned"}:
         return False
-    return bits > most or (bits == most and stored.kind.name == "unsigned")
+    return bits > most or (bits == most and file_field.kind.name == "unsigned")
 
 
-def _holds_integer(stored: FileField, bits: int) -> bool:
-    return stored.kind.name in {"integer", "unsigned"} and 0 < _BITS.get(stored.physical, 0) <= bits
+def _holds_integer(file_field: FileField, bits: int) -> bool:
+    return file_field.kind.name in {"integer", "unsigned"} and 0 < _BITS.get(file_field.physical, 0) <= bits
 
 
-def _holds_double(stored: FileField) -> bool:
-    kind = stored.kind
+def _holds_double(file_field: FileField) -> bool:
+    kind = file_field.kind
     is_small = kind.name == "integer" or (kind.name == "unsigned" and kind.bits < _BITS["int32"])
     return (
-        stored.physical in {"float", "double"}
-        or _is_half(stored)
-        or (stored.physical == "int32" and is_small)
+        file_field.physical in {"float", "double"}
+        or _is_half(file_field)
+        or (file_field.physical == "int32" and is_small)
     )
 
 
-def _is_half(stored: FileField) -> bool:
-    return stored.physical == "fixed" and stored.kind.name == "float16"
+def _is_half(file_field: FileField) -> bool:
+    return file_field.physical == "fixed" and file_field.kind.name == "float16"
 
 
-def _is_text(stored: FileField) -> bool:
-    return stored.physical == "binary" and stored.kind.name in _TEXTS
+def _is_text(file_field: FileField) -> bool:
+    return file_field.physical == "binary" and file_field.kind.name in _TEXTS
 
 
-def _is_fixed(stored: FileField) -> bool:
-    return stored.physical == "fixed" and stored.kind.name in {"none", "uuid"}
+def _is_fixed(file_field: FileField) -> bool:
+    return file_field.physical == "fixed" and file_field.kind.name in {"none", "uuid"}
 
 
-def _is_date(stored: FileField) -> bool:
-    return stored.physical == "int32" and stored.kind.name == "date"
+def _is_date(file_field: FileField) -> bool:
+    return file_field.physical == "int32" and file_field.kind.name == "date"
 
 
-def _is_moment(stored: FileField) -> bool:
-    is_annotated = stored.kind.name == "timestamp" and bool(stored.kind.unit)
-    return stored.physical == "int96" or (stored.physical == "int64" and is_annotated)
+def _is_moment(file_field: FileField) -> bool:
+    is_annotated = file_field.kind.name == "timestamp" and bool(file_field.kind.unit)
+    return file_field.physical == "int96" or (file_field.physical == "int64" and is_annotated)
 
 
-def _is_plain_integer(stored: FileField) -> bool:
-    return stored.kind.name == "integer" and not stored.kind.bits
+def _is_plain_integer(file_field: FileField) -> bool:
+    return file_field.kind.name == "integer" and not file_field.kind.bits
 
 
-def _holds_decimal(stored: FileField, data_type: DecimalType) -> bool:
-    kind, whole = stored.kind, data_type.precision - data_type.scale
+def _holds_decimal(file_field: FileField, data_type: DecimalType) -> bool:
+    kind, whole = file_field.kind, data_type.precision - data_type.scale
     match kind.name:
         case "decimal":
             is_known = 0 < kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision
             return is_known and kind.scale <= data_type.scale and kind.precision - kind.scale <= whole
-        case "integer" if stored.physical in _BITS:
-            bits = kind.bits or _BITS[stored.physical]
-            return whole >= _DIGITS.get(bits, _DIGITS[_BITS[stored.physical]])
-        case "unsigned" if stored.physical == "int64":
+        case "integer" if file_field.physical in _BITS:
+            bits = kind.bits or _BITS[file_field.physical]
+            return whole >= _DIGITS.get(bits, _DIGITS[_BITS[file_field.physical]])
+        case "unsigned" if file_field.physical == "int64":
             return data_type == DecimalType(_DIGITS[64], 0)
         case _:
             return False
@@ -192,13 +192,13 @@ class StoredFields:
         """
         if self._by == "id":
             fields = [] if item.field_id is None else self._numbered.get(item.field_id, [])
-            shared = f"the field id {item.field_id}"
+            shared_key = f"the field id {item.field_id}"
         else:
             fields = self._named.get((item.name if self._by == "name" else item.physical_name).lower(), [])
-            shared = "that name, which is not case-sensitive"
+            shared_key = "that name, which is not case-sensitive"
         if len(fields) > 1:
             names = ", ".join(repr(each.name) for each in fields)
-            raise FileTypeMismatch(path or item.name, f"it has several columns of {shared}: {names}")
+            raise FileTypeMismatch(path or item.name, f"it has several columns of {shared_key}: {names}")
         return fields[0] if fields else None
 
     def has(self, name: str) -> bool:
@@ -223,12 +223,12 @@ class InnerType:
     item: StructField | None = None
 
 
-def inner_types(kind: DataType, stored: FileField | None, by: Naming, path: str) -> list[InnerType]:
+def inner_types(kind: DataType, file_field: FileField | None, by: Naming, path: str) -> list[InnerType]:
     """Return the types directly inside of a nested type, in order; none for other types.
 
     Args:
         kind: the table's type.
-        stored: the file's field, of the same shape; None if it has none.
+        file_field: the file's field, of the same shape; None if it has none.
         by: how fields are found in the file.
         path: of the type, for messages.
 
@@ -237,16 +237,18 @@ def inner_types(kind: DataType, stored: FileField | None, by: Naming, path: str)
     """
     match kind:
         case StructType(fields):
-            by_field = StoredFields(() if stored is None else stored.inside, by)
+            by_field = StoredFields(() if file_field is None else file_field.inside, by)
             paths = [f"{path}.{item.name}" for item in fields]
             return [
                 InnerType(item.type, below, by_field.of(item, below), item)
                 for item, below in zip(fields, paths, strict=True)
             ]
         case ArrayType(element):
-            return [InnerType(element, f"{path}.element", None if stored is None else stored.inside[0])]
+            return [
+                InnerType(element, f"{path}.element", None if file_field is None else file_field.inside[0])
+            ]
         case MapType(key, value):
-            keys, values = (None, None) if stored is None else stored.inside
+            keys, values = (None, None) if file_field is None else file_field.inside
             return [InnerType(key, f"{path}.key", keys), InnerType(value, f"{path}.value", values)]
         case _:
             return []
@@ -267,22 +269,22 @@ def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> 
         raise FileTypeMismatch(columns[0].name, "it has no field ids, which the table's column mapping needs")
     by_column = StoredFields(file, by)
     for item in columns:
-        stored = by_column.of(item, item.name)
-        if stored is not None:
-            _check(stored, item.type, by, item.name)
+        file_field = by_column.of(item, item.name)
+        if file_field is not None:
+            _check(file_field, item.type, by, item.name)
 
 
-def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> None:
-    match data_type, stored.shape:
-        case _ if stored.shape == "value" and stored.kind.name == "null":
+def _check(file_field: FileField, data_type: DataType, by: Naming, path: str) -> None:
+    match data_type, file_field.shape:
+        case _ if file_field.shape == "value" and file_field.kind.name == "null":
             pass
         case (StructType(), "struct") | (ArrayType(), "list") | (MapType(), "map") if (
-            stored.shape != "map" or len(stored.inside) > 1
+            file_field.shape != "map" or len(file_field.inside) > 1
         ):
-            for each in inner_types(data_type, stored, by, path):
+            for each in inner_types(data_type, file_field, by, path):
                 if each.stored is not None:
                     _check(each.stored, each.kind, by, each.path)
         case PrimitiveType("variant"), "struct" | "variant":
             pass
-        case _ if not holds(stored, data_type):
-            raise FileTypeMismatch(path, f"it has {stored}, and the table {type_name(data_type)}")
+        case _ if not holds(file_field, data_type):
+            raise FileTypeMismatch(path, f"it has {file_field}, and the table {type_name(data_type)}")

@@ -29,25 +29,25 @@ def respelled(text: str, kind: DataType) -> str:
 
     Fractions of a second beyond microseconds are dropped, as by every reader.
     """
-    trimmed = text.strip(_TRIMMED)
+    content = text.strip(_TRIMMED)
     match kind.name if isinstance(kind, PrimitiveType) else "decimal":
         case "string" | "binary":
             plain = text
         case "date":
-            day = _DATE.fullmatch(trimmed)
+            day = _DATE.fullmatch(content)
             plain = _date(*day.groups()) if day else text
         case "timestamp" | "timestamp_ntz":
-            moment = _TIMESTAMP.fullmatch(trimmed)
+            moment = _TIMESTAMP.fullmatch(content)
             plain = _timestamp(*moment.groups()) if moment else text
         case "boolean":
-            plain = _BOOLEANS.get(trimmed.lower(), trimmed)
+            plain = _BOOLEANS.get(content.lower(), content)
         case "float" | "double":
-            number = _FLOAT.fullmatch(trimmed)
-            plain = number[1] if number else trimmed
+            number = _FLOAT.fullmatch(content)
+            plain = number[1] if number else content
         case "decimal":
-            plain = trimmed
+            plain = content
         case _:
-            plain = trimmed.removeprefix("+") if trimmed[1:2].isdigit() else trimmed
+            plain = content.removeprefix("+") if content[1:2].isdigit() else content
     return plain
 
 

@@ -66,7 +66,7 @@ class ReplayState:
         where: LogFile,
         location: str,
         engine: FileIndexEngine = SERIAL,
-        deferred: DeferredStatistics | None = None,
+        deferred_statistics: DeferredStatistics | None = None,
     ) -> "ReplayState":
         """Build the state from a checkpoint.
 
@@ -76,7 +76,7 @@ class ReplayState:
             where: the checkpoint, for errors.
             location: the table's canonical location.
             engine: cache and threads for work on segments.
-            deferred: the statistics of batches that lack them.
+            deferred_statistics: the statistics of batches that lack them.
 
         Raises:
             CorruptLog: a file occurs twice; also errors from reading the batches.
@@ -91,7 +91,7 @@ class ReplayState:
                 raise
 
         try:
-            live = LiveFiles.from_batches(read(), location, engine, deferred)
+            live = LiveFiles.from_batches(read(), location, engine, deferred_statistics)
             twice = live.duplicate()
         except DelvecError as error:
             if error in unreadable:
@@ -161,13 +161,13 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
             raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
     # Not a set, whose order, and with it that of the live files, differs between processes.
     for key in {**adds, **removes}:
-        add, removed = adds.get(key), removes.get(key, {})
-        if add is not None and _id(add) in removed:
+        add, removed_vectors = adds.get(key), removes.get(key, {})
+        if add is not None and _id(add) in removed_vectors:
             raise commit.where.corrupt(
                 f"both adds and removes the file '{add.path}' with the same deletion vector"
             )
         change = changes.setdefault(key, FileChange())
-        for deletion_vector in removed.values():
+        for deletion_vector in removed_vectors.values():
             change.follow(None, deletion_vector, is_removed=True)
         if add is not None:
             change.follow(add, None, is_removed=False)

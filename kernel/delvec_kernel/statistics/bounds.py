@@ -109,9 +109,9 @@ def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) 
     Raises:
         CorruptLog: a value cannot be parsed as the column's type.
     """
-    encoded = pc.map_lookup(values, pa.scalar(physical_name), "first").dictionary_encode()
-    parsed = parse_column(encoded.dictionary.cast(pa.string()), data_type)
-    low = high = _normal(parsed, data_type)
+    dictionary_array = pc.map_lookup(values, pa.scalar(physical_name), "first").dictionary_encode()
+    partition_values = parse_column(dictionary_array.dictionary.cast(pa.string()), data_type)
+    low = high = _normal(partition_values, data_type)
     kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if kind in {"float", "double"} and low is not None:
         # NaN is greater than every number, so it must not be compared as one.
@@ -120,13 +120,13 @@ def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) 
         high = pc.if_else(nan, pa.scalar(None, pa.float64()), high)
     elif kind == "timestamp" and low is not None:
         # A timestamp without a zone is in the writer's local time.
-        zoned = pc.match_substring_regex(encoded.dictionary.cast(pa.string()), _ZONED)
+        zoned = pc.match_substring_regex(dictionary_array.dictionary.cast(pa.string()), _ZONED)
         margin = pc.if_else(zoned, pa.scalar(0, pa.int64()), pa.scalar(ZONE_MARGIN, pa.int64()))
         low, high = pc.subtract(low, margin), pc.add(high, margin)
-    null = as_mask(pc.is_null(parsed.take(encoded.indices)))
+    null = as_mask(pc.is_null(partition_values.take(dictionary_array.indices)))
     if low is None or high is None:
         return Bounds(None, None, null, null)
-    return Bounds(low.take(encoded.indices), high.take(encoded.indices), null, null)
+    return Bounds(low.take(dictionary_array.indices), high.take(dictionary_array.indices), null, null)
 
 
 def _normal(  # noqa: PLR0911 - one answer per type
@@ -177,17 +177,17 @@ def parsed_bounds(
 ) -> Mapping[Path, Bounds]:
     """Like :func:`statistics_bounds`, for columns given as physical names with their types."""
     explicit = _json_schema(columns.items())
-    parsed = _read(stats, explicit)
+    parsed_stats = _read(stats, explicit)
     count = len(stats)
-    tight = _nested_column(parsed, (_TIGHT,), pa.bool_(), count)
+    tight = _nested_column(parsed_stats, (_TIGHT,), pa.bool_(), count)
     column_bounds = {}
     for names, data_type in columns.items():
-        nulls = _nested_column(parsed, ("nullCount", *names), pa.int64(), count)
+        nulls = _nested_column(parsed_stats, ("nullCount", *names), pa.int64(), count)
         kind = stored_type(data_type)
         low, high = (
             None
             if kind is None
-            else _comparable(_nested_column(parsed, (side, *names), kind, count), data_type)
+            else _comparable(_nested_column(parsed_stats, (side, *names), kind, count), data_type)
             for side in ("minValues", "maxValues")
         )
         column_bounds[names] = stated_bounds(low, high, data_type, nulls, num_records, tight)
@@ -390,15 +390,15 @@ def _nested_column(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataT
     return array if array.type == kind else pa.nulls(length, kind)
 
 
-def _comparable(stored: pa.Array, data_type: DataType) -> pa.Array:
+def _comparable(bounds: pa.Array, data_type: DataType) -> pa.Array:
     """Convert a column's minValues or maxValues, as read from JSON, to the column's type."""
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if name == "date":
-        return _parsed(stored, _DATE_FORM, pa.date32())
+        return _parsed(bounds, _DATE_FORM, pa.date32())
     if name in {"timestamp", "timestamp_ntz"}:
         form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
-        return _parsed(stored, form, pa.timestamp("us", zone))
-    return stored
+        return _parsed(bounds, form, pa.timestamp("us", zone))
+    return bounds
 
 
 def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:

@@ -88,7 +88,7 @@ def literal_bounds(  # noqa: PLR0911 - one answer per type
     if name == "date":
         return _for_date(value)
     if name in {"timestamp", "timestamp_ntz"}:
-        return _for_timestamp(value, zoned=name == "timestamp")
+        return _for_timestamp(value, is_zoned=name == "timestamp")
     return None
 
 
@@ -245,7 +245,7 @@ def _for_date(value: Any) -> tuple[pa.Scalar, pa.Scalar] | None:
     return None if micros is None else _both(micros // 86_400_000_000, pa.int64())
 
 
-def _for_timestamp(value: Any, *, zoned: bool) -> tuple[pa.Scalar, pa.Scalar] | None:
+def _for_timestamp(value: Any, *, is_zoned: bool) -> tuple[pa.Scalar, pa.Scalar] | None:
     """Return a timestamp's bounds; text without a zone gets a margin on zoned columns, as the session's zone is unknown."""
     kind, text = value if isinstance(value, DateTimeLiteral) else ("", value)
     match = (_DATE if kind == "date" else _TIMESTAMP).fullmatch(text) if isinstance(text, str) else None
@@ -257,14 +257,14 @@ def _for_timestamp(value: Any, *, zoned: bool) -> tuple[pa.Scalar, pa.Scalar] | 
     if micros is None:
         return None
     margin = ZONE_MARGIN
-    if zoned and kind != "timestamp_ntz" and zone is not None:
+    if is_zoned and kind != "timestamp_ntz" and zone is not None:
         micros -= _offset_micros(zone)
         margin = 0
-    elif not zoned and kind in {"timestamp_ntz", "date", ""}:
+    elif not is_zoned and kind in {"timestamp_ntz", "date", ""}:
         if zone is not None:
             return None
         margin = 0
-    elif not zoned:
+    elif not is_zoned:
         if zone is not None:
             micros -= _offset_micros(zone)
         margin = 2 * ZONE_MARGIN

@@ -84,7 +84,7 @@ class _StatisticsMerger:
             if len(null_counts) == len(counts):
                 merged_sides[2][name] = Number(sum(null_counts))
             # A file with only nulls has no bounds, and must not make the others' unknown.
-            needed = [count != rows for count, rows in zip(counts, self._num_rows, strict=True)]
+            has_values = [count != rows for count, rows in zip(counts, self._num_rows, strict=True)]
             if any(_are_reversed(low, high, item.type) for low, high in zip(*below[:2], strict=True)):
                 continue
             for side, values, upper in (
@@ -92,7 +92,7 @@ class _StatisticsMerger:
                 (merged_sides[1], below[1], True),
             ):
                 outermost = self._outermost(
-                    [each for each, is_needed in zip(values, needed, strict=True) if is_needed],
+                    [each for each, is_needed in zip(values, has_values, strict=True) if is_needed],
                     item.type,
                     upper=upper,
                 )
@@ -108,17 +108,17 @@ class _StatisticsMerger:
         choose = max if upper else min
         try:
             place = choose(range(len(keys)), key=keys.__getitem__)
-            implied = _implied(keys, kind, upper=upper)
+            implied_bounds = _implied(keys, kind, upper=upper)
         except (
             TypeError,
             pa.ArrowInvalid,
             OverflowError,
         ):  # timestamps with and without a zone, or numbers out of range
             return None
-        if implied is None or implied[place] == choose(implied):
+        if implied_bounds is None or implied_bounds[place] == choose(implied_bounds):
             return values[place]
         self.are_exact = False
-        return bound(choose(implied), kind, upper=upper)
+        return bound(choose(implied_bounds), kind, upper=upper)
 
 
 def _are_reversed(low: Any, high: Any, kind: DataType) -> bool:

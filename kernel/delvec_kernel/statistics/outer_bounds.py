@@ -81,34 +81,34 @@ def stored_type(data_type: DataType) -> pa.DataType | None:
     return pa.string() if name in {"string", "date", "timestamp", "timestamp_ntz"} else None
 
 
-def outer_bounds(stated: pa.Array, data_type: DataType, *, upper: bool) -> OuterBounds:
+def outer_bounds(bounds: pa.Array, data_type: DataType, *, upper: bool) -> OuterBounds:
     """Return what the minimums or maximums of a column, as writers stated them, imply.
 
     Args:
-        stated: in the column's own type, timestamps in microseconds; or as :func:`bound_type`.
+        bounds: in the column's own type, timestamps in microseconds; or as :func:`bound_type`.
         data_type: of the column, one that has bounds.
         upper: whether they are maximums.
     """
     name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
-    never = pa.array(np.zeros(len(stated), np.bool_))
+    never = pa.array(np.zeros(len(bounds), np.bool_))
     if name in {"float", "double"}:
         # Writers that copy a Parquet footer's maximum ignore NaN, which sorts above every number.
-        return OuterBounds(None if upper else _least_number(stated, single=name == "float"), never)
+        return OuterBounds(None if upper else _least_number(bounds, single=name == "float"), never)
     if name == "date":
-        return OuterBounds(stated.cast(pa.int32()).cast(pa.int64()), pc.is_valid(stated))
+        return OuterBounds(bounds.cast(pa.int32()).cast(pa.int64()), pc.is_valid(bounds))
     if name in {"timestamp", "timestamp_ntz"}:
-        return OuterBounds(_beyond_millisecond(stated.cast(pa.int64()), upper=upper), never)
+        return OuterBounds(_beyond_millisecond(bounds.cast(pa.int64()), upper=upper), never)
     if name == "string":
-        return OuterBounds(_beyond_cut(stated) if upper else stated, never)
-    stated = stated.cast(bound_type(data_type))
+        return OuterBounds(_beyond_cut(bounds) if upper else bounds, never)
+    bounds = bounds.cast(bound_type(data_type))
     if isinstance(data_type, DecimalType):
-        return _decimals(stated, data_type, upper=upper)
-    return _integers(stated, upper=upper)
+        return _decimals(bounds, data_type, upper=upper)
+    return _integers(bounds, upper=upper)
 
 
-def _least_number(stated: pa.Array, *, single: bool) -> pa.Array:
-    low = stated.cast(pa.float64())
-    nearest = stated.cast(pa.float32(), safe=False).cast(pa.float64())
+def _least_number(bounds: pa.Array, *, single: bool) -> pa.Array:
+    low = bounds.cast(pa.float64())
+    nearest = bounds.cast(pa.float32(), safe=False).cast(pa.float64())
     if not single and pc.any(pc.less(nearest, low)).as_py():
         # The column may have been a float column. Its 0.7 is written so, but is 0.699999988 as a double.
         short = pc.less_equal(_digits(low), _FLOAT_DIGITS)
@@ -147,24 +147,24 @@ def _beyond_cut(highest: pa.Array) -> pa.Array:
 # --- numbers that may have been doubles ---------------------------------------------------------------------
 
 
-def _integers(stated: pa.Array, *, upper: bool) -> OuterBounds:
-    valid = pc.is_valid(stated)
-    numbers = pc.fill_null(stated, 0).to_numpy(zero_copy_only=False)
+def _integers(bounds: pa.Array, *, upper: bool) -> OuterBounds:
+    valid = pc.is_valid(bounds)
+    numbers = pc.fill_null(bounds, 0).to_numpy(zero_copy_only=False)
     large = np.flatnonzero((numbers >= _EXACT_INTEGERS) | (numbers <= -_EXACT_INTEGERS))
-    rounded = large[_may_be_double(numbers[large])]
-    if not len(rounded):
-        return OuterBounds(stated, valid)
+    rounded_positions = large[_may_be_double(numbers[large])]
+    if not len(rounded_positions):
+        return OuterBounds(bounds, valid)
     ends = np.iinfo(np.int64)
-    moved, margin = numbers.copy(), np.abs(numbers[rounded] >> _LOSS_BITS) + 1
-    moved[rounded] = (
-        np.minimum(numbers[rounded], ends.max - margin) + margin
+    moved_numbers, margin = numbers.copy(), np.abs(numbers[rounded_positions] >> _LOSS_BITS) + 1
+    moved_numbers[rounded_positions] = (
+        np.minimum(numbers[rounded_positions], ends.max - margin) + margin
         if upper
-        else np.maximum(numbers[rounded], ends.min + margin) - margin
+        else np.maximum(numbers[rounded_positions], ends.min + margin) - margin
     )
     exact = np.ones(len(numbers), np.bool_)
-    exact[rounded] = False
+    exact[rounded_positions] = False
     return OuterBounds(
-        pa.array(moved, pa.int64(), mask=~as_mask(valid)),
+        pa.array(moved_numbers, pa.int64(), mask=~as_mask(valid)),
         pc.and_(valid, pa.array(exact)),
     )
 
@@ -180,32 +180,34 @@ def _may_be_double(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return may
 
 
-def _decimals(stated: pa.Array, data_type: DecimalType, *, upper: bool) -> OuterBounds:
-    valid = pc.is_valid(stated)
+def _decimals(bounds: pa.Array, data_type: DecimalType, *, upper: bool) -> OuterBounds:
+    valid = pc.is_valid(bounds)
     unit = Decimal(1).scaleb(-data_type.scale)
     if data_type.precision <= _DOUBLE_DIGITS:
-        return OuterBounds(stated, valid)
-    least = pa.scalar(Decimal(10**_DOUBLE_DIGITS).scaleb(-data_type.scale), stated.type)
-    large = pc.fill_null(pc.greater_equal(pc.abs(stated), least), fill_value=False)
+        return OuterBounds(bounds, valid)
+    least = pa.scalar(Decimal(10**_DOUBLE_DIGITS).scaleb(-data_type.scale), bounds.type)
+    large = pc.fill_null(pc.greater_equal(pc.abs(bounds), least), fill_value=False)
     if not pc.any(large).as_py():
-        return OuterBounds(stated, valid)
-    numbers = stated.filter(large)
+        return OuterBounds(bounds, valid)
+    numbers = bounds.filter(large)
     doubles = _text(numbers).cast(pa.float64())
     # One digit more, since the double may be 10**38.
     wide = pa.decimal256(DECIMAL_DIGITS + 1, data_type.scale)
-    rounded = pc.or_(
+    is_rounded = pc.or_(
         pc.less_equal(_digits(numbers), _WRITTEN_DIGITS),
         pc.equal(doubles.cast(wide), numbers.cast(wide)),
     )
-    loss = pc.multiply(pc.abs(doubles), 2.0**-_LOSS_BITS).cast(stated.type)
+    loss = pc.multiply(pc.abs(doubles), 2.0**-_LOSS_BITS).cast(bounds.type)
     margin = pc.add(loss.cast(wide), pa.scalar(unit, wide))
-    moved = (pc.add if upper else pc.subtract)(numbers.cast(wide), margin)
+    moved_numbers = (pc.add if upper else pc.subtract)(numbers.cast(wide), margin)
     # No value is beyond those of the type. Unary minus would round to 28 digits.
     most = Decimal(10**data_type.precision - 1).scaleb(-data_type.scale, _WIDE)
-    limits = [pa.scalar(each, moved.type) for each in (most.copy_negate(), most)]
-    moved = pc.min_element_wise(pc.max_element_wise(moved, limits[0]), limits[1]).cast(stated.type)
-    all_rounded = pc.replace_with_mask(large, large, rounded)
-    values = pc.replace_with_mask(stated, large, pc.if_else(rounded, moved, numbers))
+    limits = [pa.scalar(each, moved_numbers.type) for each in (most.copy_negate(), most)]
+    moved_numbers = pc.min_element_wise(pc.max_element_wise(moved_numbers, limits[0]), limits[1]).cast(
+        bounds.type
+    )
+    all_rounded = pc.replace_with_mask(large, large, is_rounded)
+    values = pc.replace_with_mask(bounds, large, pc.if_else(is_rounded, moved_numbers, numbers))
     return OuterBounds(values, pc.and_(valid, pc.invert(all_rounded)))
 
 

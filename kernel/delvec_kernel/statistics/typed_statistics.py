@@ -35,12 +35,12 @@ _PRIMITIVES: Final[Mapping[pa.DataType, str]] = {
 
 
 def typed_bounds(
-    parsed: pa.StructArray, stats: pa.Array, num_records: pa.Array
+    parsed_stats: pa.StructArray, stats: pa.Array, num_records: pa.Array
 ) -> Mapping[Path, tuple[DataType, Bounds]]:
     """Return bounds by physical path, each with the column's type in the checkpoint.
 
     Args:
-        parsed: ``stats_parsed`` of the files.
+        parsed_stats: ``stats_parsed`` of the files.
         stats: the same statistics as JSON text.
         num_records: physical rows of each file, or null.
 
@@ -48,12 +48,12 @@ def typed_bounds(
         The bounds that :func:`~delvec_kernel.statistics.bounds.parsed_bounds` would find in the text, for types that
         have bounds. Empty if a file has its statistics as text only.
     """
-    if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed))).as_py():
+    if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed_stats))).as_py():
         return {}
-    sides = {name: _child(parsed, name) for name in _SIDES}
+    sides = {name: _child(parsed_stats, name) for name in _SIDES}
     if not pa.types.is_struct(sides["minValues"].type):
         return {}
-    tight = _child(parsed, _TIGHT).cast(pa.bool_())
+    tight = _child(parsed_stats, _TIGHT).cast(pa.bool_())
     column_bounds: dict[Path, tuple[DataType, Bounds]] = {}
     for names, low in _leaves(sides["minValues"], ()):
         data_type = _delta_type(low.type)
@@ -65,20 +65,20 @@ def typed_bounds(
         ):
             continue
         if nulls is None or not pa.types.is_integer(nulls.type):
-            nulls = pa.nulls(len(parsed), pa.int64())
-        high = pa.nulls(len(parsed), low.type) if high is None else high
+            nulls = pa.nulls(len(parsed_stats), pa.int64())
+        high = pa.nulls(len(parsed_stats), low.type) if high is None else high
         bounds = stated_bounds(_comparable(low), _comparable(high), data_type, nulls, num_records, tight)
         column_bounds[names] = (data_type, bounds)
     return column_bounds
 
 
-def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:
+def typed_columns(stats_type: pa.StructType) -> Mapping[Path, DataType]:
     """Return the columns, by physical path with their types, that :func:`typed_bounds` supports."""
-    place = parsed.get_field_index("minValues")
-    if place < 0 or not pa.types.is_struct(parsed.field(place).type):
+    place = stats_type.get_field_index("minValues")
+    if place < 0 or not pa.types.is_struct(stats_type.field(place).type):
         return {}
     found = {}
-    for names, leaf in _leaves(pa.nulls(0, parsed.field(place).type), ()):
+    for names, leaf in _leaves(pa.nulls(0, stats_type.field(place).type), ()):
         data_type = _delta_type(leaf.type)
         if data_type is not None:
             found[names] = data_type

@@ -95,7 +95,7 @@ class Resolved:
 def resolve(
     changes: Changes,
     files: Mapping[str, AddFile],
-    deleted: Mapping[str, BitMap64],
+    deleted_rows: Mapping[str, BitMap64],
     num_records: Mapping[str, int | None],
     *,
     table: str,
@@ -108,7 +108,7 @@ def resolve(
     Args:
         changes: the request.
         files: the live file of each path that the request removes from.
-        deleted: rows already deleted, for files with a deletion vector.
+        deleted_rows: rows already deleted, for files with a deletion vector.
         num_records: physical rows of each of ``files``, None if unknown.
         table: for errors.
         version: for errors; the version of ``files``.
@@ -118,15 +118,15 @@ def resolve(
         InvalidCommit: a DELETE adds more rows than it removes with whole files.
         CorruptTable: a deletion vector marks rows that its file does not have, or the number of rows is unknown.
     """
-    removed: list[AddFile] = []
-    marked: list[FileWithNewVector] = []
+    removed_files: list[AddFile] = []
+    marked_files: list[FileWithNewVector] = []
     rows_marked = 0
     rows_removed: int | None = 0
     for path in changes.removes:
-        removed.append(files[path])
+        removed_files.append(files[path])
         rows_removed = _sum(rows_removed, _live_rows(files[path], num_records[path]))
     for path, rows in changes.row_deletes.items():
-        file, old, total = files[path], deleted.get(path, BitMap64()), num_records[path]
+        file, old, total = files[path], deleted_rows.get(path, BitMap64()), num_records[path]
         where = f"File '{file.path}' of table '{table}' (version {version})"
         facts = {"table": table, "version": version, "file": file.path}
         if total is None:
@@ -143,30 +143,30 @@ def resolve(
         if len(union) == len(old):
             continue
         if len(union) == total:
-            removed.append(file)
+            removed_files.append(file)
             rows_removed = _sum(rows_removed, total - len(old))
         else:
             vector = changes.written_vectors.get(path)
             same = vector is not None and vector.cardinality == len(union)
             # Do not keep rows that are already written, since they may be large.
             kept = BitMap64() if same else union
-            marked.append(FileWithNewVector(file, kept, total, vector if same else None))
+            marked_files.append(FileWithNewVector(file, kept, total, vector if same else None))
             rows_marked += len(union) - len(old)
-    added = _rows_added(changes)
+    rows_added = _rows_added(changes)
     if (
         changes.operation == "DELETE"
-        and added is not None
+        and rows_added is not None
         and rows_removed is not None
-        and added > rows_removed
+        and rows_added > rows_removed
     ):
         raise InvalidCommit(
-            f"The DELETE adds {added} rows and removes files of table '{table}' (version {version}) with "
+            f"The DELETE adds {rows_added} rows and removes files of table '{table}' (version {version}) with "
             f"{rows_removed}; a DELETE may only add rows that it copies from the files that it removes.",
             table=table,
             version=version,
         )
-    marked += [
-        FileWithNewVector(files[path], deleted[path], num_records[path] or 0, is_repacked=True)
+    marked_files += [
+        FileWithNewVector(files[path], deleted_rows[path], num_records[path] or 0, is_repacked=True)
         for path in changes.repacked
         if path in files and files[path].deletion_vector is not None
     ]
@@ -181,7 +181,9 @@ def resolve(
         for repair in changes.repairs
         if repair.becomes is not None and repair.rows is not None
     ]
-    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again, repaired)
+    return Resolved(
+        removed_files, marked_files, _marked_adds(changes, table), rows_marked, rows_removed, again, repaired
+    )
 
 
 def _marked_adds(changes: Changes, table: str) -> list[FileWithNewVector]:
@@ -203,7 +205,7 @@ def _marked_adds(changes: Changes, table: str) -> list[FileWithNewVector]:
 
 def build(
     changes: Changes,
-    resolved: Resolved,
+    resolution: Resolved,
     descriptors: Mapping[str, Descriptor],
     snapshot: Snapshot,
     now: int,
@@ -215,7 +217,7 @@ def build(
 
     Args:
         changes: the request, or the merged request of a group.
-        resolved: from :func:`resolve`.
+        resolution: from :func:`resolve`.
         descriptors: of the new deletion vectors, by path of the data file.
         snapshot: the previous version.
         now: milliseconds since the epoch.
@@ -223,8 +225,8 @@ def build(
         members: of the group.
     """
     metadata, were_timestamped = changes.metadata, snapshot.in_commit_timestamps_enabled
-    timestamped = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)
-    if timestamped:
+    has_timestamp = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)
+    if has_timestamp:
         # In-commit timestamps must increase strictly, whatever the clock says.
         last = snapshot.in_commit_timestamp if were_timestamped else snapshot.timestamp
         now = max(now, (last or 0) + 1)
@@ -232,10 +234,12 @@ def build(
             metadata = in_commit_timestamps.enabled_since(metadata, snapshot.version + 1, now)
     if metadata is not None:
         metadata = drop_feature.with_checkpoint_protection(metadata, snapshot.metadata, snapshot.version + 1)
-    vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
-    adds = [vectors[one.file.path] for one in resolved.marked]
+    vectors = {
+        one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolution.with_vectors
+    }
+    adds = [vectors[one.file.path] for one in resolution.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]
-    adds += [*changes.restores, *resolved.again]
+    adds += [*changes.restores, *resolution.again]
     adds = [
         add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
         for add in adds
@@ -251,7 +255,7 @@ def build(
     adds, mark = row_tracking.assigned(adds, after, snapshot.version + 1)
     info = CommitInfo(
         timestamp=now,
-        in_commit_timestamp=now if timestamped else None,
+        in_commit_timestamp=now if has_timestamp else None,
         operation=changes.operation,
         operation_parameters=_parameters(changes, after.partition_columns),
         read_version=changes.read_version,
@@ -274,7 +278,7 @@ def build(
         actions.append(mark)
     if changes.app_transaction is not None:
         actions.append(replace(changes.app_transaction, last_updated=now))
-    removed_files = [*resolved.removed, *(one.file for one in resolved.marked)]
+    removed_files = [*resolution.removed, *(one.file for one in resolution.marked)]
     actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in removed_files)
     actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
     actions.extend(
@@ -287,13 +291,13 @@ def build(
     return actions
 
 
-def _with_vector(marked: FileWithNewVector, descriptor: Descriptor) -> AddFile:
+def _with_vector(marked_file: FileWithNewVector, descriptor: Descriptor) -> AddFile:
     """Return the file with its new deletion vector, otherwise unchanged."""
-    file = marked.file
-    if marked.is_repacked:
+    file = marked_file.file
+    if marked_file.is_repacked:
         return replace(file, deletion_vector=descriptor)
     had = file.deletion_vector.cardinality if file.deletion_vector else 0
-    stats = statistics.widen(file.stats, marked.num_records, deleted_records=had)
+    stats = statistics.widen(file.stats, marked_file.num_records, deleted_records=had)
     return replace(file, deletion_vector=descriptor, stats=stats)
 
 
@@ -324,63 +328,63 @@ def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str,
     return parameters
 
 
-def metrics(changes: Changes, resolved: Resolved, *, rows_already_gone: int = 0) -> dict[str, int]:
+def metrics(changes: Changes, resolution: Resolved, *, rows_already_gone: int = 0) -> dict[str, int]:
     """Return operationMetrics under Delta's names, computing those that do not need the engine."""
     count = _COUNTS.get(changes.operation)
-    computed = {} if count is None else count(changes, resolved)
+    counts = {} if count is None else count(changes, resolution)
     if rows_already_gone:
-        computed[ROWS_ALREADY_GONE] = rows_already_gone
-    return {**changes.metrics, **computed}
+        counts[ROWS_ALREADY_GONE] = rows_already_gone
+    return {**changes.metrics, **counts}
 
 
-def _vectors_dropped(resolved: Resolved) -> tuple[int, int]:
+def _vectors_dropped(resolution: Resolved) -> tuple[int, int]:
     """Return how many deletion vectors are replaced, and how many are removed with their files."""
-    updated = sum(one.file.deletion_vector is not None for one in resolved.marked)
-    return updated, sum(file.deletion_vector is not None for file in resolved.removed)
+    num_updated = sum(one.file.deletion_vector is not None for one in resolution.marked)
+    return num_updated, sum(file.deletion_vector is not None for file in resolution.removed)
 
 
-def _count_rows(changes: Changes, resolved: Resolved) -> dict[str, int]:
-    updated, dropped = _vectors_dropped(resolved)
+def _count_rows(changes: Changes, resolution: Resolved) -> dict[str, int]:
+    num_updated, num_dropped = _vectors_dropped(resolution)
     added_rows = _rows_added(changes)
-    computed = {
+    counts = {
         "numAddedFiles": len(changes.adds),
         "numAddedBytes": sum(file.size for file in changes.adds),
-        "numRemovedFiles": len(resolved.removed),
-        "numRemovedBytes": sum(file.size for file in resolved.removed),
-        "numDeletionVectorsAdded": len(resolved.marked),
-        "numDeletionVectorsRemoved": updated + dropped,
-        "numDeletionVectorsUpdated": updated,
+        "numRemovedFiles": len(resolution.removed),
+        "numRemovedBytes": sum(file.size for file in resolution.removed),
+        "numDeletionVectorsAdded": len(resolution.marked),
+        "numDeletionVectorsRemoved": num_updated + num_dropped,
+        "numDeletionVectorsUpdated": num_updated,
         "numAddedChangeFiles": len(changes.change_files),
         "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
     }
-    if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
+    if changes.operation == "DELETE" and resolution.rows_removed is not None and added_rows is not None:
         # Files added by a DELETE contain copied rows.
-        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - added_rows
-    return computed
+        counts["numDeletedRows"] = resolution.rows_marked + resolution.rows_removed - added_rows
+    return counts
 
 
-def _count_merge(changes: Changes, resolved: Resolved) -> dict[str, int]:
-    updated, dropped = _vectors_dropped(resolved)
+def _count_merge(changes: Changes, resolution: Resolved) -> dict[str, int]:
+    num_updated, num_dropped = _vectors_dropped(resolution)
     return {
         "numTargetFilesAdded": len(changes.adds),
         "numTargetBytesAdded": sum(file.size for file in changes.adds),
-        "numTargetFilesRemoved": len(resolved.removed),
-        "numTargetBytesRemoved": sum(file.size for file in resolved.removed),
-        "numTargetDeletionVectorsAdded": len(resolved.marked),
-        "numTargetDeletionVectorsRemoved": updated + dropped,
-        "numTargetDeletionVectorsUpdated": updated,
+        "numTargetFilesRemoved": len(resolution.removed),
+        "numTargetBytesRemoved": sum(file.size for file in resolution.removed),
+        "numTargetDeletionVectorsAdded": len(resolution.marked),
+        "numTargetDeletionVectorsRemoved": num_updated + num_dropped,
+        "numTargetDeletionVectorsUpdated": num_updated,
         "numTargetChangeFilesAdded": len(changes.change_files),
     }
 
 
-def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
+def _count_compaction(changes: Changes, resolution: Resolved) -> dict[str, int]:
     return {
         "numAddedFiles": len(changes.adds),
         "numAddedBytes": sum(file.size for file in changes.adds),
-        "numRemovedFiles": len(resolved.removed),
-        "numRemovedBytes": sum(file.size for file in resolved.removed),
-        "numDeletionVectorsRemoved": sum(_vectors_dropped(resolved)),
-        **({"numDeletionVectorsAdded": len(resolved.added)} if resolved.added else {}),
+        "numRemovedFiles": len(resolution.removed),
+        "numRemovedBytes": sum(file.size for file in resolution.removed),
+        "numDeletionVectorsRemoved": sum(_vectors_dropped(resolution)),
+        **({"numDeletionVectorsAdded": len(resolution.added)} if resolution.added else {}),
     } | _file_sizes(changes)
 
 
@@ -393,47 +397,47 @@ def _file_sizes(changes: Changes) -> dict[str, int]:
     return {"minFileSize": sizes[0], **quartiles, "maxFileSize": sizes[-1]}
 
 
-def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
-    computed = {"numFiles": len(changes.adds), "numOutputBytes": sum(file.size for file in changes.adds)}
-    copied = changes.metrics.get("numCopiedRows", 0)
+def _count_write(changes: Changes, resolution: Resolved) -> dict[str, int]:
+    counts = {"numFiles": len(changes.adds), "numOutputBytes": sum(file.size for file in changes.adds)}
+    num_copied_rows = changes.metrics.get("numCopiedRows", 0)
     added_rows = _rows_added(changes)
     if added_rows is not None:
-        computed["numOutputRows"] = added_rows - copied
-    if "predicate" in changes.parameters and resolved.rows_removed is not None:
+        counts["numOutputRows"] = added_rows - num_copied_rows
+    if "predicate" in changes.parameters and resolution.rows_removed is not None:
         # For a partial overwrite: removed rows less copied rows.
-        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - copied
-    if resolved.marked:
-        updated, dropped = _vectors_dropped(resolved)
-        computed["numDeletionVectorsAdded"] = len(resolved.marked)
-        computed["numDeletionVectorsRemoved"] = updated + dropped
-    if resolved.removed:
-        computed["numRemovedFiles"] = len(resolved.removed)
-        computed["numRemovedBytes"] = sum(file.size for file in resolved.removed)
-    return computed
+        counts["numDeletedRows"] = resolution.rows_marked + resolution.rows_removed - num_copied_rows
+    if resolution.marked:
+        num_updated, num_dropped = _vectors_dropped(resolution)
+        counts["numDeletionVectorsAdded"] = len(resolution.marked)
+        counts["numDeletionVectorsRemoved"] = num_updated + num_dropped
+    if resolution.removed:
+        counts["numRemovedFiles"] = len(resolution.removed)
+        counts["numRemovedBytes"] = sum(file.size for file in resolution.removed)
+    return counts
 
 
-def _count_stream(changes: Changes, resolved: Resolved) -> dict[str, int]:
-    computed = {
+def _count_stream(changes: Changes, resolution: Resolved) -> dict[str, int]:
+    counts = {
         "numAddedFiles": len(changes.adds),
-        "numRemovedFiles": len(resolved.removed),
+        "numRemovedFiles": len(resolution.removed),
         "numOutputBytes": sum(file.size for file in changes.adds),
     }
     added_rows = _rows_added(changes)
-    return computed if added_rows is None else {**computed, "numOutputRows": added_rows}
+    return counts if added_rows is None else {**counts, "numOutputRows": added_rows}
 
 
-def _count_statistics(changes: Changes, resolved: Resolved) -> dict[str, int]:
+def _count_statistics(changes: Changes, resolution: Resolved) -> dict[str, int]:
     del changes
-    return {"numUpdatedFiles": len(resolved.again)}
+    return {"numUpdatedFiles": len(resolution.again)}
 
 
-def _count_repair(changes: Changes, resolved: Resolved) -> dict[str, int]:
+def _count_repair(changes: Changes, resolution: Resolved) -> dict[str, int]:
     gone = [repair.live for repair in changes.repairs if repair.is_gone and repair.live is not None]
     return {
         "numRemovedFiles": len(gone),
         "numRemovedBytes": sum(file.size for file in gone),
         "numStaleFilesRemoved": sum(repair.stale is not None for repair in changes.repairs),
-        "numDeletionVectorsAdded": len(resolved.repaired),
+        "numDeletionVectorsAdded": len(resolution.repaired),
         "numUpdatedFiles": sum(
             repair.becomes is not None and repair.rows is None for repair in changes.repairs
         ),

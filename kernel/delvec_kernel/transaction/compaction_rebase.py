@@ -155,22 +155,24 @@ class OurCompaction:
             went: by source, the rows deleted since we read it, and the rows deleted then; None if all rows were
                 removed.
         """
-        deleted: dict[str, BitMap64] = {path: rows.copy() for path, rows in changes.added_deletes.items()}
+        deleted_rows: dict[str, BitMap64] = {
+            path: rows.copy() for path, rows in changes.added_deletes.items()
+        }
         for source, rows in went.items():
             runs = self.of(source)
             if runs is None:
                 continue
             placed = runs.all_rows() if rows is None else runs.rows_at(self._ranks(runs, *rows))
             for output, found in placed.items():
-                deleted[output] = deleted[output] | found if output in deleted else found
+                deleted_rows[output] = deleted_rows[output] | found if output in deleted_rows else found
         rewritten = {path: runs for path, runs in changes.rewritten.items() if path not in self._left_out}
         total = {path: sum(run.count for run in runs) for path, runs in rewritten.items()}
         if changes.row_map is not None:
             total |= changes.row_map.rows_by_output
-        gone = self._left_out | {path for path, rows in deleted.items() if len(rows) == total.get(path)}
+        gone = self._left_out | {path for path, rows in deleted_rows.items() if len(rows) == total.get(path)}
         return replace(
             changes,
             adds=[add for add in changes.adds if add.path not in gone],
-            added_deletes={path: rows for path, rows in deleted.items() if rows and path not in gone},
+            added_deletes={path: rows for path, rows in deleted_rows.items() if rows and path not in gone},
             rewritten=rewritten,
         )

@@ -165,17 +165,19 @@ class AddedRows:
         keeps = ours.changes.metadata is None and not ours.changes.replaces_schema
         if blind and ours.isolation == "WriteSerializable" and keeps:
             return None
-        added = [*files.values(), *rebase.resurfaced]
+        added_files = [*files.values(), *rebase.resurfaced]
         if ours.reads_added == "matching":
-            added = self._added.matching(added)
+            added_files = self._added.matching(added_files)
         # Read deletion vectors only for these.
         keys = {id(add): key for key, add in files.items() if key not in rebase.moved_files}
-        added = [
-            add for add in added if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
+        added_files = [
+            add
+            for add in added_files
+            if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
         ]
-        if not added:
+        if not added_files:
             return None
-        paths = tuple(sorted(add.path for add in added))
+        paths = tuple(sorted(add.path for add in added_files))
         files_text = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
         which = (
             "that may contain rows that match this commit's condition"
@@ -254,7 +256,7 @@ def check(
     deleted, files = DeletedRows(vectors), AddedFiles(ours, winners)
     compacted = CompactedRows(row_maps)
     table, rebase = TableRules(ours), Rebase(ours, deleted, files, compacted, row_maps)
-    reads, added = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
+    reads, added_rows = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
     repaired, restored = RepairedFiles(ours), RestoredFiles(ours)
     for place, winner in enumerate(winners):
         conflict = (
@@ -263,7 +265,7 @@ def check(
             or restored.conflict(winner)
             or rebase.conflict(winner)
             or reads.conflict(winner)
-            or added.conflict(winner, winners[:place], rebase)
+            or added_rows.conflict(winner, winners[:place], rebase)
         )
         if conflict is not None:
             return conflict

@@ -112,18 +112,18 @@ class Group:
         twice, since the second add must fail because the file is live.
         """
         first = self._first
-        added = _added(changes)
+        paths = _added(changes)
         fits = (
             self._kind is not None
             and self._kind == kind_of(changes)
             and first.operation == changes.operation
             and first.user_metadata == changes.user_metadata
             and changes.transaction_id not in self._keys
-            and self._added.isdisjoint(added)
+            and self._added.isdisjoint(paths)
         )
         if fits:
             self._keys.add(changes.transaction_id)
-            self._added |= added
+            self._added |= paths
         return fits
 
 
@@ -277,13 +277,13 @@ def _member(entry: Any) -> MemberInfo | None:
     if not isinstance(version, int) or isinstance(version, bool):
         return None
     counts = metrics if isinstance(metrics, dict) else {}
-    hashed = entry.get("requestHash")
+    request_hash = entry.get("requestHash")
     return MemberInfo(
         entry["key"],
         version,
         predicate if isinstance(predicate, str) else None,
         {name: value for name, value in counts.items() if isinstance(value, int)},
-        hashed if isinstance(hashed, str) else None,
+        request_hash if isinstance(request_hash, str) else None,
     )
 
 

@@ -60,11 +60,13 @@ def enables_row_tracking(before: Metadata, after: Metadata) -> bool:
 
 
 def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:
-    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    just_enabled = row_tracking.ENABLED in changed and after.get(row_tracking.ENABLED) == "true"
+    changed_names = [
+        name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
+    ]
+    just_enabled = row_tracking.ENABLED in changed_names and after.get(row_tracking.ENABLED) == "true"
     maps_columns = _mode(before) == "none" and _mode(after) == "name"
     stamps = is_true(after, "delta.enableInCommitTimestamps")
-    allowed: dict[str, Callable[[], bool]] = {
+    rules: dict[str, Callable[[], bool]] = {
         "delta.enableDeletionVectors": lambda: (
             is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
         ),
@@ -79,7 +81,7 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
         "ucTableId": lambda: "ucTableId" not in before,
         **dict.fromkeys(row_tracking.MATERIALIZED, lambda: just_enabled),
     }
-    return [name for name in changed if name not in allowed or not allowed[name]()]
+    return [name for name in changed_names if name not in rules or not rules[name]()]
 
 
 def _same_schema(before: Metadata, after: Metadata, *, is_mapping_upgrade: bool) -> bool:

@@ -41,7 +41,9 @@ def proven(adds: Sequence[AddFile], snapshot: Snapshot) -> ConstraintViolation |
         UnsupportedWriterFeature: the table's constraints are malformed.
     """
     schema = snapshot.schema
-    rules = constraints_of(schema, snapshot.configuration, generated=generates(snapshot.protocol.to_json()))
+    rules = constraints_of(
+        schema, snapshot.configuration, generates_columns=generates(snapshot.protocol.to_json())
+    )
     return (
         _by_values(adds, snapshot, rules) if rules.not_null or rules.lengths else None
     ) or _by_expressions(adds, snapshot, rules)

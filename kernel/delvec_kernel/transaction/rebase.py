@@ -67,21 +67,21 @@ class Rebase:
     def __init__(
         self,
         ours: CurrentTransaction,
-        deleted: DeletedRows,
-        added: AddedFiles,
-        compacted: CompactedRows,
+        deleted_rows: DeletedRows,
+        added_files: AddedFiles,
+        compacted_rows: CompactedRows,
         row_maps: RowMaps | None,
     ) -> None:
         self._ours = ours
-        self._deleted = deleted
-        self._added = added
+        self._deleted = deleted_rows
+        self._added = added_files
         self._removal_kind = ours.removal_kind
         self._targets = {key: Target(path, None) for key, path in ours.removes.items()} | {
             key: Target(path, rows) for key, (path, rows) in ours.row_deletes.items()
         }
         self._touched: set[str] = set()
         self._gone = 0
-        self._compacted = compacted
+        self._compacted = compacted_rows
         self._compaction = OurCompaction(ours, row_maps)
         facts = ours.facts
         self._writes_vectors = "deletionVectors" in (facts.protocol.writer_features or ()) and is_true(
@@ -99,7 +99,7 @@ class Rebase:
         if keys.isdisjoint(winner.removes) and keys.isdisjoint(winner.adds):
             return self._check_restored_files(winner) if winner.is_restore else None
         conflicts = _ConflictingFiles()
-        rearranged: list[str] = []
+        rearranged_keys: list[str] = []
         touched = [key for key in keys if key in winner.removes or key in winner.adds]
         self._compaction.prefetch(touched)
         for key in touched:
@@ -113,9 +113,9 @@ class Rebase:
                 self._removed(key, target, remove, winner, conflicts)
             elif remove is not None:
                 self._record_first_state(target, remove)
-                rearranged.append(key)
-        if rearranged:
-            self._follow_compaction(rearranged, winner, conflicts)
+                rearranged_keys.append(key)
+        if rearranged_keys:
+            self._follow_compaction(rearranged_keys, winner, conflicts)
         return self._report(conflicts, winner) or (
             self._check_restored_files(winner) if winner.is_restore else None
         )
@@ -301,9 +301,9 @@ class Rebase:
             output: self._deleted.of(winner.adds[output]) if output in winner.adds else None
             for output in runs.outputs
         }
-        deleted = self._deleted.of(winner.removes[key])
+        deleted_rows = self._deleted.of(winner.removes[key])
         physical = num_records(winner.removes[key])
-        if physical is not None and physical - len(deleted) != runs.total - len(runs.ranks_of(outputs)):
+        if physical is not None and physical - len(deleted_rows) != runs.total - len(runs.ranks_of(outputs)):
             return None  # the runs do not match this file
         for output in runs.outputs & winner.adds.keys():
             if num_records(winner.adds[output]) not in (None, winner.rows_of(output)):
@@ -311,7 +311,7 @@ class Rebase:
         if target.rows is None:
             placed: dict[str, BitMap64] | None = runs.all_rows()
         else:
-            placed = runs.moved(target.rows - deleted, deleted, outputs)
+            placed = runs.moved(target.rows - deleted_rows, deleted_rows, outputs)
         if placed is None:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}

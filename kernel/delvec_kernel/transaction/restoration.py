@@ -73,21 +73,21 @@ def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
         InvalidTableChange: files have lost the row ids that the earlier version had.
         SegmentsLost: the store lost segments; reload the snapshot.
     """
-    adds, removed = _differences(target.live, latest.live)
+    adds, removals = _differences(target.live, latest.live)
     protocol = merged(latest.protocol, without_catalog(target.protocol))
     restore_changes = Restoration(
         version=target.version,
         adds=adds,
-        removes=[path for path, _ in removed],
+        removes=[path for path, _ in removals],
         metadata=_metadata(target, latest),
         protocol=None if protocol == latest.protocol else protocol,
         domains=_domains(target.domain_metadata, latest.domain_metadata),
         metrics={
             "tableSizeAfterRestore": target.size_in_bytes,
             "numOfFilesAfterRestore": target.num_files,
-            "numRemovedFiles": len(removed),
+            "numRemovedFiles": len(removals),
             "numRestoredFiles": len(adds),
-            "removedFilesSize": sum(size for _, size in removed),
+            "removedFilesSize": sum(size for _, size in removals),
             "restoredFilesSize": sum(add.size for add in adds),
         },
     )
@@ -182,22 +182,22 @@ def _keep(configuration: dict[str, str], latest: Snapshot, names: Sequence[str])
 
 def _with_marks(schema_string: str, latest: str) -> str:
     """Return a schema with the latest version's high-water marks of identity columns."""
-    reached = {
+    marks = {
         _physical(field): mark
         for field in json.loads(latest)["fields"]
         if isinstance(mark := field.get("metadata", {}).get(_MARK), int)
     }
-    if not reached:
+    if not marks:
         return schema_string
     schema = json.loads(schema_string)
-    changed = False
+    is_changed = False
     for field in schema["fields"]:
-        metadata, mark = field.get("metadata", {}), reached.get(_physical(field))
+        metadata, mark = field.get("metadata", {}), marks.get(_physical(field))
         step, own = metadata.get(_STEP), metadata.get(_MARK)
         if mark is not None and step and (own is None or (mark - own) * step > 0):
             metadata[_MARK] = mark
-            changed = True
-    return json_text(schema) if changed else schema_string
+            is_changed = True
+    return json_text(schema) if is_changed else schema_string
 
 
 def _physical(field: Mapping[str, Any]) -> str:
@@ -226,17 +226,17 @@ def _check_row_ids(restore_changes: Restoration, latest: Snapshot) -> None:
     ):
         return
     removed_paths = set(restore_changes.removes)
-    lost = [
+    lost_paths = [
         path
         for batch in latest.live.batches(("path", "base_row_id"))
         for path in batch.filter(pc.is_null(batch["base_row_id"]))["path"].to_pylist()
         if path not in removed_paths
     ]
-    if lost:
+    if lost_paths:
         raise InvalidTableChange(
-            f"Version {restore_changes.version} cannot be restored: it has row tracking, and {len(lost)} of its "
-            f"files, such as '{lost[0]}', have lost their row ids since. Read that version, and write its "
+            f"Version {restore_changes.version} cannot be restored: it has row tracking, and {len(lost_paths)} of its "
+            f"files, such as '{lost_paths[0]}', have lost their row ids since. Read that version, and write its "
             "rows to the table instead.",
             version=latest.version,
-            files=lost[:100],
+            files=lost_paths[:100],
         )

@@ -151,7 +151,7 @@ class SourceRows:
         """Return row indexes by output of all rows."""
         return self.rows_at(np.arange(self.total, dtype=np.int64))
 
-    def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
+    def ranks_of(self, deleted_outputs: Mapping[str, BitMap64 | None]) -> Rows:
         """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
         is_deleted = np.zeros(self.total, np.bool_)
         order = np.argsort(self._positions)
@@ -160,7 +160,7 @@ class SourceRows:
             here = order[ends[place] : ends[place + 1]]
             if path not in self.outputs:
                 continue
-            rows = deleted[path]
+            rows = deleted_outputs[path]
             if rows is None:
                 is_deleted[here] = True
             elif rows:
@@ -169,20 +169,20 @@ class SourceRows:
         return np.flatnonzero(is_deleted)
 
     def moved(
-        self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
+        self, rows: BitMap64, deleted_rows: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
     ) -> dict[str, BitMap64] | None:
         """Return where the compaction put these live rows of the source.
 
         Args:
             rows: row indexes in the source, none of them deleted.
-            deleted: the source's deleted rows just before the commit.
+            deleted_rows: the source's deleted rows just before the commit.
             deleted_outputs: deleted rows of each output just after the commit, None for an output that was not added.
 
         Returns:
             Row indexes by output, or None if the map lacks a row, or if other rows are deleted in the outputs.
         """
         taken = self._rows[self.ranks_of(deleted_outputs)]
-        if len(taken) != len(BitMap64(taken.astype(np.uint64)) & deleted):
+        if len(taken) != len(BitMap64(taken.astype(np.uint64)) & deleted_rows):
             return None
         wanted = row_array(rows)
         if not len(wanted):

@@ -110,11 +110,11 @@ class SourceRuns:
             rows_by_output.setdefault(output, BitMap64()).add_range(first, first + count)
         return rows_by_output
 
-    def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
+    def ranks_of(self, deleted_outputs: Mapping[str, BitMap64 | None]) -> Rows:
         """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
         deleted_ranks: list[Rows] = []
         for place, output in enumerate(self._outputs):
-            rows = deleted[output]
+            rows = deleted_outputs[output]
             first, count = int(self._first_rows[place]), int(self._counts[place])
             if rows is None:
                 here = np.arange(count, dtype=np.int64)
@@ -128,7 +128,7 @@ class SourceRuns:
         return np.concatenate(deleted_ranks) if deleted_ranks else np.zeros(0, np.int64)
 
     def moved(
-        self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
+        self, rows: BitMap64, deleted_rows: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
     ) -> dict[str, BitMap64] | None:
         """Return where the compaction put these live rows of the source.
 
@@ -137,14 +137,14 @@ class SourceRuns:
 
         Args:
             rows: row indexes in the source, none of them deleted.
-            deleted: the source's deleted rows just before the commit.
+            deleted_rows: the source's deleted rows just before the commit.
             deleted_outputs: deleted rows of each output just after the commit, None for an output that was not added.
 
         Returns:
             Row indexes by output, or None if the runs do not cover a row.
         """
         taken = self.ranks_of(deleted_outputs)
-        places = live_ranks(rows, deleted)
+        places = live_ranks(rows, deleted_rows)
         ranks = places + np.searchsorted(taken - np.arange(len(taken)), places, side="right")
         if len(ranks) and ranks[-1] >= self.total:
             return None

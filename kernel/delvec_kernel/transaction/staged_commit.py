@@ -117,11 +117,11 @@ def parse(data: bytes, table: str, location: str, version: int, name: str) -> St
     for kind, most in ((CommitInfo, 1), (Protocol, 1), (Metadata, 1), (Sidecar, 0), (CheckpointMetadata, 0)):
         if sum(isinstance(action, kind) for action in actions) > most:
             raise refused(f"has {'several' if most else 'a'} '{kind.key}' action{'s' if most else ''}")
-    added = [action for action in actions if isinstance(action, AddFile)]
-    removed = [action for action in actions if isinstance(action, RemoveFile)]
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    removes = [action for action in actions if isinstance(action, RemoveFile)]
     keys = (
-        rules.distinct([file.path for file in added], table, location, "is added"),
-        rules.distinct([file.path for file in removed], table, location, "is removed"),
+        rules.distinct([file.path for file in adds], table, location, "is added"),
+        rules.distinct([file.path for file in removes], table, location, "is removed"),
     )
     domains = [action.domain for action in actions if isinstance(action, DomainMetadata)]
     if len(set(domains)) < len(domains):
@@ -131,19 +131,21 @@ def parse(data: bytes, table: str, location: str, version: int, name: str) -> St
         actions,
         info,
         info.txn_id,
-        dict(zip(keys[0], added, strict=True)),
-        dict(zip(keys[1], removed, strict=True)),
+        dict(zip(keys[0], adds, strict=True)),
+        dict(zip(keys[1], removes, strict=True)),
         [action for action in actions if isinstance(action, Cdc)],
         first_of(Protocol, actions),
         first_of(Metadata, actions),
     )
 
 
-def check(staged: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None = None) -> Changes:
+def check(
+    staged_commit: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None = None
+) -> Changes:
     """Return what a staged commit changes, after checking that it may follow a version.
 
     Args:
-        staged: the commit.
+        staged_commit: the commit.
         snapshot: the newest version, right before it.
         table: for errors.
         timestamp: what the client told the catalog.
@@ -158,78 +160,88 @@ def check(staged: StagedCommit, snapshot: Snapshot, table: str, timestamp: int |
         UnsupportedTable: or a subclass: after it Delvec could no longer read the table.
         AppendOnlyTable: it removes rows from an append-only table.
     """
-    _check_time(staged, snapshot, table, timestamp)
-    protocol, metadata = staged.protocol or snapshot.protocol, staged.metadata or snapshot.metadata
-    if staged.protocol or staged.metadata:
+    _check_time(staged_commit, snapshot, table, timestamp)
+    protocol, metadata = (
+        staged_commit.protocol or snapshot.protocol,
+        staged_commit.metadata or snapshot.metadata,
+    )
+    if staged_commit.protocol or staged_commit.metadata:
         check_readable(protocol, metadata, table)
         rules.check_definition(snapshot, replace(snapshot, protocol=protocol, metadata=metadata), table)
-    live = snapshot.live.find_all([*staged.adds, *staged.removes])
-    _check_removes(staged, live, snapshot, table)
-    after = _after(staged, snapshot, table)
-    new = [add for path, add in staged.adds.items() if path not in live]
-    rules.check_new_paths(new, staged.changes, snapshot.location)
-    rules.check_new_files(list(staged.adds.values()), staged.changes, after, table, own=False)
-    if staged.info.operation != RESTORE:
+    live = snapshot.live.find_all([*staged_commit.adds, *staged_commit.removes])
+    _check_removes(staged_commit, live, snapshot, table)
+    after = _after(staged_commit, snapshot, table)
+    new = [add for path, add in staged_commit.adds.items() if path not in live]
+    rules.check_new_paths(new, staged_commit.changes, snapshot.location)
+    rules.check_new_files(list(staged_commit.adds.values()), staged_commit.changes, after, table, own=False)
+    if staged_commit.info.operation != RESTORE:
         _check_column_names(new, after.schema, table)
-    for path, add in staged.adds.items():
-        _check_add(staged, path, add, live.get(path), table)
+    for path, add in staged_commit.adds.items():
+        _check_add(staged_commit, path, add, live.get(path), table)
         if add.deletion_vector is not None:
             _check_vector(add, table, has_vectors="deletionVectors" in writer_features(protocol))
-    _check_row_ids(staged, snapshot, after, table)
+    _check_row_ids(staged_commit, snapshot, after, table)
     return Changes(
-        operation=staged.info.operation or "WRITE",
+        operation=staged_commit.info.operation or "WRITE",
         read_version=snapshot.version,
-        transaction_id=staged.key,
-        engine_info=staged.info.engine_info or "",
+        transaction_id=staged_commit.key,
+        engine_info=staged_commit.info.engine_info or "",
         adds=new,
-        removes=[path for path in staged.removes if path not in staged.adds],
+        removes=[path for path in staged_commit.removes if path not in staged_commit.adds],
         written_vectors={
             path: add.deletion_vector
-            for path, add in staged.adds.items()
+            for path, add in staged_commit.adds.items()
             if add.deletion_vector is not None and _vector(add) != _vector(live.get(path))
         },
-        change_files=staged.changes,
-        protocol=staged.protocol,
-        metadata=staged.metadata,
+        change_files=staged_commit.changes,
+        protocol=staged_commit.protocol,
+        metadata=staged_commit.metadata,
     )
 
 
-def vectors_before(staged: StagedCommit, snapshot: Snapshot) -> dict[str, Descriptor]:
+def vectors_before(staged_commit: StagedCommit, snapshot: Snapshot) -> dict[str, Descriptor]:
     """Return the deletion vectors whose rows must stay deleted, by path: those of files that stay live.
 
     A RESTORE may bring rows back.
     """
-    if staged.info.operation == RESTORE or not staged.adds:
+    if staged_commit.info.operation == RESTORE or not staged_commit.adds:
         return {}
-    live = snapshot.live.find_all(list(staged.adds))
+    live = snapshot.live.find_all(list(staged_commit.adds))
     return {path: add.deletion_vector for path, add in live.items() if add.deletion_vector is not None}
 
 
-def _check_time(staged: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None) -> None:
-    stamp = staged.info.in_commit_timestamp
+def _check_time(staged_commit: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None) -> None:
+    stamp = staged_commit.info.in_commit_timestamp
     before = snapshot.in_commit_timestamp
     if stamp is None:
-        raise _invalid(staged, table, "has no inCommitTimestamp, which a managed table requires")
+        raise _invalid(staged_commit, table, "has no inCommitTimestamp, which a managed table requires")
     if timestamp is not None and stamp != timestamp:
-        raise _invalid(staged, table, f"has the inCommitTimestamp {stamp}, but the request says {timestamp}")
+        raise _invalid(
+            staged_commit, table, f"has the inCommitTimestamp {stamp}, but the request says {timestamp}"
+        )
     if before is not None and stamp <= before:
         what = f"has the inCommitTimestamp {stamp}, which must be later than {before}, that of the version before"
-        raise _invalid(staged, table, what)
+        raise _invalid(staged_commit, table, what)
 
 
-def _after(staged: StagedCommit, snapshot: Snapshot, table: str) -> Snapshot:
+def _after(staged_commit: StagedCommit, snapshot: Snapshot, table: str) -> Snapshot:
     """Return the version that the commit leads to, with a schema that Delvec can read."""
-    commit = Commit(LogFile(table, staged.version, f"{staged.version:020}.json"), list(staged.actions))
+    commit = Commit(
+        LogFile(table, staged_commit.version, f"{staged_commit.version:020}.json"),
+        list(staged_commit.actions),
+    )
     try:
         after = snapshot.after([commit], file_time=snapshot.timestamp + 1)
         _ = after.schema
     except CorruptLog as error:
-        raise _invalid(staged, table, f"would make the table unreadable: {error.message}") from error
+        raise _invalid(staged_commit, table, f"would make the table unreadable: {error.message}") from error
     return after
 
 
-def _check_removes(staged: StagedCommit, live: Mapping[str, AddFile], snapshot: Snapshot, table: str) -> None:
-    for path, remove in staged.removes.items():
+def _check_removes(
+    staged_commit: StagedCommit, live: Mapping[str, AddFile], snapshot: Snapshot, table: str
+) -> None:
+    for path, remove in staged_commit.removes.items():
         if path not in live:
             raise rules.not_live(table, snapshot.location, path, snapshot.version)
         if _vector(live[path]) != _vector(remove):
@@ -238,21 +250,23 @@ def _check_removes(staged: StagedCommit, live: Mapping[str, AddFile], snapshot: 
                 f"{_vector(live[path])}"
             )
             raise rules.refused(table, path, what, FileNotInSnapshot)
-    if any(remove.data_change for remove in staged.removes.values()):
+    if any(remove.data_change for remove in staged_commit.removes.values()):
         rules.check_append_only(snapshot, table)
 
 
-def _check_add(staged: StagedCommit, path: str, add: AddFile, before: AddFile | None, table: str) -> None:
+def _check_add(
+    staged_commit: StagedCommit, path: str, add: AddFile, before: AddFile | None, table: str
+) -> None:
     """Reject a file that is live with other rows, or whose deleted rows would come back."""
     if before is None:
         return
-    if path not in staged.removes and _vector(before) != _vector(add):
+    if path not in staged_commit.removes and _vector(before) != _vector(add):
         what = "is added again, with another deletion vector than it has, and without being removed"
         raise rules.refused(table, path, what, DuplicateFile)
-    if path not in staged.removes and add.data_change:
+    if path not in staged_commit.removes and add.data_change:
         what = "is live already, and added with dataChange=true: readers of changes would see its rows twice"
         raise rules.refused(table, path, what, DuplicateFile)
-    if before.deletion_vector and not add.deletion_vector and staged.info.operation != RESTORE:
+    if before.deletion_vector and not add.deletion_vector and staged_commit.info.operation != RESTORE:
         what = f"is added without its deletion vector, so {before.deletion_vector.cardinality} deleted rows would come back"
         raise rules.refused(table, path, what, InvalidDeletionVector)
 
@@ -287,14 +301,14 @@ def _check_vector(add: AddFile, table: str, *, has_vectors: bool) -> None:
             raise rules.refused(table, add.path, what, InvalidDeletionVector)
 
 
-def _check_row_ids(staged: StagedCommit, snapshot: Snapshot, after: Snapshot, table: str) -> None:
+def _check_row_ids(staged_commit: StagedCommit, snapshot: Snapshot, after: Snapshot, table: str) -> None:
     """Reject row ids that others have or will get; own commits never have such."""
     if not row_tracking.gives_ids(after):
         return
     before, mark = row_tracking.high_water_mark(snapshot), row_tracking.high_water_mark(after)
     if mark < before:
-        raise _invalid(staged, table, f"lowers the high-water mark of row ids from {before} to {mark}")
-    for path, add in staged.adds.items():
+        raise _invalid(staged_commit, table, f"lowers the high-water mark of row ids from {before} to {mark}")
+    for path, add in staged_commit.adds.items():
         count = statistics.num_records(add.stats)
         if add.base_row_id is None or add.default_row_commit_version is None or count is None:
             what = "is added without baseRowId, defaultRowCommitVersion or numRecords, which row tracking requires"
@@ -310,9 +324,9 @@ def _vector(action: AddFile | RemoveFile | None) -> str | None:
     return None if action is None or action.deletion_vector is None else action.deletion_vector.unique_id
 
 
-def _invalid(staged: StagedCommit, table: str, what: str) -> InvalidCommit:
+def _invalid(staged_commit: StagedCommit, table: str, what: str) -> InvalidCommit:
     return InvalidCommit(
-        f"The staged commit of version {staged.version} to table '{table}' {what}; nothing was committed.",
+        f"The staged commit of version {staged_commit.version} to table '{table}' {what}; nothing was committed.",
         table=table,
-        version=staged.version,
+        version=staged_commit.version,
     )

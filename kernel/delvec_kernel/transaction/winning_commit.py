@@ -260,10 +260,10 @@ class AddedFiles:
         Returns all of them if there is no predicate, if it cannot be parsed, or if partition values or statistics are
         invalid.
         """
-        asked = list(files)
-        if self._ours.predicate is None or not asked:
-            return asked
-        unknown = {id(file): file for file in asked if id(file) not in self._may_match}
+        candidates = list(files)
+        if self._ours.predicate is None or not candidates:
+            return candidates
+        unknown = {id(file): file for file in candidates if id(file) not in self._may_match}
         if unknown:
             if not self._may_match:
                 unknown |= {
@@ -273,7 +273,7 @@ class AddedFiles:
                     for file in winner.new_files.values()
                 }
             self._may_match |= zip(unknown, self._judged(list(unknown.values())), strict=True)
-        return [file for file in asked if self._may_match[id(file)]]
+        return [file for file in candidates if self._may_match[id(file)]]
 
     def _judged(self, files: Sequence[AddFile]) -> list[bool]:
         predicate, facts = self._ours.predicate, self._ours.facts

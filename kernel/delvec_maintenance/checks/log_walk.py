@@ -142,15 +142,15 @@ class LogWalk:
                 f"According to the commits, version {version} has {self.num_files} live files; according to "
                 f"{what}, it has {live.counts.num_files}; {advice}",
             )
-        loaded = live.find_all(self._changed)
+        live_files = live.find_all(self._changed)
         differing = (
             key
             for key, add in self._changed.items()
-            if (add is None) != (key not in loaded)
-            or (add is not None and vector_id(add) != vector_id(loaded[key]))
+            if (add is None) != (key not in live_files)
+            or (add is not None and vector_id(add) != vector_id(live_files[key]))
         )
         for key in islice(differing, _MAX_REPORTED):
-            add, other = self._changed[key], loaded.get(key)
+            add, other = self._changed[key], live_files.get(key)
             says = "is gone" if add is None else f"is live with {vector_text(add)}"
             reads = "is gone" if other is None else f"is live with {vector_text(other)}"
             yield Finding(

@@ -57,10 +57,10 @@ def _finding(
     bins: Sequence[Bin],
     known: Sequence[Depths],
     now: float,
-    saved: float,
+    files_saved: float,
 ) -> Finding:
     depth: npt.NDArray[np.float64] = np.mean([each.depth for each in known], axis=0)
-    points = OVERLAP_POINTS * min(saved, len(table)) / len(table) * depth / max(depth.sum(), 1.0)
+    points = OVERLAP_POINTS * min(files_saved, len(table)) / len(table) * depth / max(depth.sum(), 1.0)
     cost, files = sum(each.size for each in bins), sum(len(each.files) for each in bins)
     names = ", ".join(path_text(path) for path in rules.columns)
     return Finding(
@@ -69,10 +69,10 @@ def _finding(
         float(points.sum()),
         f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {counted(len(table), 'file')} on "
         "average, because their ranges overlap.",
-        f"A lookup would open about {max(1.0, now - saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
+        f"A lookup would open about {max(1.0, now - files_saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
         f"{counted(files, 'file')} and rewrites {byte_size_text(cost)}.",
         gain_bytes=None,
-        gain_files=round(saved),
+        gain_files=round(files_saved),
         cost_bytes=cost,
         num_files=files,
         files=table.trace(points, np.flatnonzero(points > 0)),

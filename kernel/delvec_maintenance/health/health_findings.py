@@ -125,13 +125,13 @@ class FileTable:
         dead: estimated bytes of deleted rows per file.
     """
 
-    def __init__(self, snapshot: Snapshot, traced: int, *, clustering: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, num_traced: int, *, clustering: bool = False) -> None:
         names = ["size", "modification_time", "num_records", "deletion_vector"]
         self.snapshot = snapshot
-        self.traced = traced
+        self.traced = num_traced
         self.keys = [snapshot.schema.field(name).physical_name for name in snapshot.partition_columns]
         names += ["partition_values"] if self.keys else []
-        names += ["path"] if traced else []
+        names += ["path"] if num_traced else []
         names += ["tags", "clustering_provider"] if clustering else []
         self.files: pa.Table = snapshot.live.columns(names)
         self.sizes: npt.NDArray[np.int64] = self.files["size"].to_numpy()
@@ -164,16 +164,16 @@ def small_files(table: FileTable) -> Finding | None:
     """Return the effect of OPTIMIZE if it saves at least ten files."""
     rules = CompactionRules(table.target_size)
     packing = table.packed(rules)
-    after, chosen = new_files(packing, rules), packing.files
+    after, places = new_files(packing, rules), packing.files
     left = int(after.sum())
-    saved = len(chosen) - left
-    if saved < WORTHWHILE_FILES:
+    files_saved = len(places) - left
+    if files_saved < WORTHWHILE_FILES:
         return None
     points = np.zeros(len(table))
-    points[chosen] = np.repeat(
+    points[places] = np.repeat(
         SMALL_FILES_POINTS * (packing.counts - after) / packing.counts / len(table), packing.counts
     )
-    small = int(is_small(table.sizes[chosen] - table.dead[chosen], rules).sum())
+    small = int(is_small(table.sizes[places] - table.dead[places], rules).sum())
     cost, gain = _sizes(packing)
     return Finding(
         "small-files",
@@ -181,13 +181,13 @@ def small_files(table: FileTable) -> Finding | None:
         float(points.sum()),
         f"{small} of {counted(len(table), 'file')} {'is' if small == 1 else 'are'} small (the target file size is "
         f"{byte_size_text(table.target_size)}).",
-        f"About {counted(left, 'file')} instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
+        f"About {counted(left, 'file')} instead of {len(places)}: {files_saved} fewer to plan and open per scan. OPTIMIZE "
         f"rewrites {byte_size_text(cost)}.",
         gain_bytes=gain,
-        gain_files=saved,
+        gain_files=files_saved,
         cost_bytes=cost,
-        num_files=len(chosen),
-        files=table.trace(points, chosen),
+        num_files=len(places),
+        files=table.trace(points, places),
         per_file=points,
     )
 
@@ -196,8 +196,8 @@ def deleted_rows(table: FileTable) -> Finding | None:
     """Return the effect of PURGE on files with more than 5 % deleted rows."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
     packing = table.packed(rules)
-    chosen = packing.files
-    files_with_ratio = chosen[~np.isnan(table.ratios[chosen])]
+    places = packing.files
+    files_with_ratio = places[~np.isnan(table.ratios[places])]
     if not len(files_with_ratio):
         return None
     points = np.zeros(len(table))
@@ -212,10 +212,10 @@ def deleted_rows(table: FileTable) -> Finding | None:
         f"Rewriting {byte_size_text(cost)} saves each full scan {counted(pc.sum(rows).as_py(), 'row')} (about "
         f"{byte_size_text(gain)}).",
         gain_bytes=gain,
-        gain_files=len(chosen) - int(new_files(packing, rules).sum()),
+        gain_files=len(places) - int(new_files(packing, rules).sum()),
         cost_bytes=cost,
-        num_files=len(chosen),
-        files=table.trace(points, chosen),
+        num_files=len(places),
+        files=table.trace(points, places),
         per_file=points,
     )
 
@@ -233,10 +233,10 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
     if not table.snapshot.dv_enabled:
         return None
     repacking, worthwhile = repack(table.files, target_size), DvCompactionConfig()
-    saved, freed = repacking.files_saved, repacking.gain_bytes
-    if saved < worthwhile.min_files_saved and freed < worthwhile.min_gain_bytes:
+    files_saved, freed_bytes = repacking.files_saved, repacking.gain_bytes
+    if files_saved < worthwhile.min_files_saved and freed_bytes < worthwhile.min_gain_bytes:
         return None
-    points = VECTOR_FILES_POINTS * max(0, saved) / len(table)
+    points = VECTOR_FILES_POINTS * max(0, files_saved) / len(table)
     per_file = np.zeros(len(table))
     per_file[repacking.files] = points / len(repacking.files)
     return Finding(
@@ -245,12 +245,12 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
         points,
         f"{counted(len(repacking.files), 'deletion vector')} {'is' if len(repacking.files) == 1 else 'are'} spread over "
         f"{counted(repacking.num_vector_files, 'file')}; "
-        f"{byte_size_text(repacking.size)} of these are in use, about {byte_size_text(freed)} are not.",
+        f"{byte_size_text(repacking.size)} of these are in use, about {byte_size_text(freed_bytes)} are not.",
         f"A scan would open {repacking.new_vector_files} of these files instead of {repacking.num_vector_files}. "
         f"Compaction rewrites {byte_size_text(repacking.size)} and no data files; VACUUM then frees about "
-        f"{byte_size_text(freed)}.",
-        gain_bytes=freed,
-        gain_files=max(0, saved),
+        f"{byte_size_text(freed_bytes)}.",
+        gain_bytes=freed_bytes,
+        gain_files=max(0, files_saved),
         cost_bytes=repacking.size,
         num_files=repacking.num_vector_files,
         files=_vector_files_named(table, repacking, points),
@@ -264,7 +264,7 @@ def _vector_files_named(
     """Return the deletion vector files with the most unused bytes."""
     dead = np.maximum(0, repacking.vector_file_sizes - repacking.needed_sizes)
     order = np.argsort(-dead, kind="stable")[: table.traced]
-    stored = table.files["deletion_vector"].take(pa.array(repacking.examples[order])).to_pylist()
+    descriptors = table.files["deletion_vector"].take(pa.array(repacking.examples[order])).to_pylist()
     return tuple(
         FindingFile(
             _path(vector),
@@ -272,7 +272,7 @@ def _vector_files_named(
             points / repacking.num_vector_files,
             int(dead[place]),
         )
-        for vector, place in zip(stored, order.tolist(), strict=True)
+        for vector, place in zip(descriptors, order.tolist(), strict=True)
     )
 
 
@@ -284,7 +284,7 @@ def _path(vector: Mapping[str, Any]) -> str:
         return str(vector["pathOrInlineDv"])
 
 
-def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
+def checkpoint(snapshot: Snapshot, num_traced: int) -> Finding | None:
     """Return the effect of a checkpoint if the last one is more than two intervals old."""
     text = snapshot.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
@@ -293,7 +293,7 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
         return None
     points = CHECKPOINT_POINTS * (1 - 2 * interval / commits)
     since = "and no checkpoint yet" if snapshot.checkpoint_version is None else "since the newest checkpoint"
-    names = [f"_delta_log/{snapshot.version - back:020}.json" for back in range(min(traced, commits))]
+    names = [f"_delta_log/{snapshot.version - back:020}.json" for back in range(min(num_traced, commits))]
     return Finding(
         "old-checkpoint",
         "CHECKPOINT",
@@ -308,12 +308,12 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
     )
 
 
-def damaged_files(problems: Sequence[Problem], traced: int) -> Finding:
+def damaged_files(problems: Sequence[Problem], num_traced: int) -> Finding:
     """Return the finding for what is wrong with a table's log or files; it costs all points.
 
     Args:
         problems: the errors, as ``check`` reports them; at least one.
-        traced: the number of files to name.
+        num_traced: the number of files to name.
     """
     files = list(dict.fromkeys(each.file for each in problems if each.file))
     share = DAMAGE_POINTS / max(1, len(files))
@@ -327,26 +327,26 @@ def damaged_files(problems: Sequence[Problem], traced: int) -> Finding:
         gain_files=0,
         cost_bytes=None,
         num_files=len(files),
-        files=tuple(FindingFile(path, 0, share, 0) for path in files[:traced]),
+        files=tuple(FindingFile(path, 0, share, 0) for path in files[:num_traced]),
     )
 
 
-def removed_files(removed: RemovedFiles) -> Finding | None:
+def removed_files(summary: RemovedFiles) -> Finding | None:
     """Return what VACUUM would delete according to the log's tombstones; no points, since readers are not affected."""
-    if not removed.num_expired:
+    if not summary.num_expired:
         return None
     return Finding(
         "removed-files",
         "VACUUM",
         0.0,
-        f"{counted(removed.num_expired, 'removed file')} {'is' if removed.num_expired == 1 else 'are'} older than the table's retention period.",
-        f"Frees up to {byte_size_text(removed.expired_bytes)} of storage, unless a VACUUM has already deleted "
+        f"{counted(summary.num_expired, 'removed file')} {'is' if summary.num_expired == 1 else 'are'} older than the table's retention period.",
+        f"Frees up to {byte_size_text(summary.expired_bytes)} of storage, unless a VACUUM has already deleted "
         "them.",
-        gain_bytes=removed.expired_bytes,
-        gain_files=removed.num_expired,
+        gain_bytes=summary.expired_bytes,
+        gain_files=summary.num_expired,
         cost_bytes=0,
-        num_files=removed.num_expired,
-        files=tuple(FindingFile(path, size, 0.0, size) for path, size in removed.expired),
+        num_files=summary.num_expired,
+        files=tuple(FindingFile(path, size, 0.0, size) for path, size in summary.expired),
     )
 
 

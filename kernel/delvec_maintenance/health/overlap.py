@@ -93,7 +93,7 @@ class Depths:
 
 
 def overlaps(
-    snapshot: Snapshot, columns: Sequence[ColumnPath], column_depths: Sequence[Depths], *, traced: int = 0
+    snapshot: Snapshot, columns: Sequence[ColumnPath], column_depths: Sequence[Depths], *, num_traced: int = 0
 ) -> tuple[ColumnOverlap, ...]:
     """Summarize the overlap of a version's live files in these columns.
 
@@ -101,14 +101,14 @@ def overlaps(
         snapshot: the version.
         columns: paths by logical name.
         column_depths: the depths in each column.
-        traced: the number of files to name per column.
+        num_traced: the number of files to name per column.
     """
-    files = snapshot.live.columns(["path", "size"]) if traced and columns else None
-    summed = []
+    files = snapshot.live.columns(["path", "size"]) if num_traced and columns else None
+    column_overlaps = []
     for path, each in zip(columns, column_depths, strict=True):
         bounded_depths = each.depth[each.bounded]
         counts = np.bincount(np.searchsorted(_EDGES, bounded_depths, side="left"), minlength=len(_BINS))
-        summed.append(
+        column_overlaps.append(
             ColumnOverlap(
                 path_text(path),
                 each.average,
@@ -117,15 +117,15 @@ def overlaps(
                 len(bounded_depths),
                 int(each.unbounded.sum()),
                 {name: int(count) for name, count in zip(_BINS, counts, strict=True)},
-                () if files is None else _deepest(files, each, traced),
+                () if files is None else _deepest(files, each, num_traced),
             )
         )
-    return tuple(summed)
+    return tuple(column_overlaps)
 
 
-def _deepest(files: pa.Table, found: Depths, traced: int) -> tuple[OverlapFile, ...]:
+def _deepest(files: pa.Table, found: Depths, num_traced: int) -> tuple[OverlapFile, ...]:
     places = np.flatnonzero(found.bounded)
-    order = places[np.argsort(-found.depth[places], kind="stable")[:traced]]
+    order = places[np.argsort(-found.depth[places], kind="stable")[:num_traced]]
     rows = files.take(pa.array(order)).to_pylist()
     numbers = zip(found.depth[order].tolist(), found.overlaps[order].tolist(), strict=True)
     return tuple(
@@ -145,12 +145,12 @@ def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
         [as_in_schema(snapshot.schema, path) for path in columns], snapshot.schema, snapshot.partition_columns
     )
     members = snapshot.live.members
-    stated = [
+    columns_with_bounds = [
         column
         for column in resolved_columns
         if not column.is_partition and bound_type(column.data_type) is not None
     ]
-    batches = segment_bounds([member.segment for member in members], stated) if members else {}
+    batches = segment_bounds([member.segment for member in members], columns_with_bounds) if members else {}
     rows = [member.live for member in members]
     keys = [snapshot.schema.field(name).physical_name for name in snapshot.partition_columns]
     partitions = (
@@ -160,7 +160,7 @@ def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
     )
     return [
         _depths(bounds_at(batches[column.key], rows), partitions)
-        if members and column in stated
+        if members and column in columns_with_bounds
         else _unknown_depths(len(partitions))
         for column in resolved_columns
     ]
@@ -176,27 +176,27 @@ def _depths(bounds: Bounds, partitions: npt.NDArray[np.int64]) -> Depths:
     if not isinstance(bounds.low, pa.Array) or not isinstance(bounds.high, pa.Array):
         return replace(_unknown_depths(count), unbounded=~bounds.only_null)
     valid = pc.and_(pc.is_valid(bounds.low), pc.is_valid(bounds.high)).to_numpy(zero_copy_only=False)
-    bounded = valid & ~bounds.only_null
-    unbounded = ~valid & ~bounds.only_null
+    has_bounds = valid & ~bounds.only_null
+    is_unbounded = ~valid & ~bounds.only_null
     depth, overlapping = np.zeros(count), np.zeros(count, np.int64)
-    places = np.flatnonzero(bounded)
+    places = np.flatnonzero(has_bounds)
     if not len(places):
-        return Depths(depth, overlapping, bounded, unbounded, 0)
-    chosen, mask = partitions[places], pa.array(bounded)
-    lows, highs = _numbers(bounds.low.filter(mask), bounds.high.filter(mask), chosen)
+        return Depths(depth, overlapping, has_bounds, is_unbounded, 0)
+    groups, mask = partitions[places], pa.array(has_bounds)
+    lows, highs = _numbers(bounds.low.filter(mask), bounds.high.filter(mask), groups)
     # Search in sorted order: random access to a million numbers is ten times slower.
     in_low, in_high = np.argsort(lows), np.argsort(highs)
     by_low, by_high = lows[in_low], highs[in_high]
-    began, ended = np.zeros((2, len(places)), np.int64), np.zeros((2, len(places)), np.int64)
+    starts, ends = np.zeros((2, len(places)), np.int64), np.zeros((2, len(places)), np.int64)
     for end, (order, at) in enumerate(((in_low, by_low), (in_high, by_high))):
         # Ranges that start at or before a value, and those that end before it; both include all earlier partitions.
-        began[end, order] = np.searchsorted(by_low, at, side="right")
-        ended[end, order] = np.searchsorted(by_high, at, side="left")
-    everywhere = np.bincount(partitions[unbounded], minlength=int(partitions.max()) + 1)[chosen]
-    opened = began - ended + everywhere
-    depth[places] = opened.mean(axis=0)
-    overlapping[places] = began[1] - ended[0] - 1
-    return Depths(depth, overlapping, bounded, unbounded, int(opened[0].max()))
+        starts[end, order] = np.searchsorted(by_low, at, side="right")
+        ends[end, order] = np.searchsorted(by_high, at, side="left")
+    everywhere = np.bincount(partitions[is_unbounded], minlength=int(partitions.max()) + 1)[groups]
+    num_open = starts - ends + everywhere
+    depth[places] = num_open.mean(axis=0)
+    overlapping[places] = starts[1] - ends[0] - 1
+    return Depths(depth, overlapping, has_bounds, is_unbounded, int(num_open[0].max()))
 
 
 def _numbers(

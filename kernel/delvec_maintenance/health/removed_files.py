@@ -42,7 +42,7 @@ class RemovedFiles:
 
     @classmethod
     def of(
-        cls, tombstones: Iterable[pa.RecordBatch], snapshot: Snapshot, *, before: int, traced: int = 0
+        cls, tombstones: Iterable[pa.RecordBatch], snapshot: Snapshot, *, before: int, num_traced: int = 0
     ) -> "RemovedFiles":
         """Summarize the tombstones of a version.
 
@@ -50,7 +50,7 @@ class RemovedFiles:
             tombstones: TOMBSTONES.
             snapshot: the version.
             before: milliseconds since the epoch; files removed earlier may be deleted.
-            traced: the number of paths to keep.
+            num_traced: the number of paths to keep.
         """
         removed_batches: list[pa.RecordBatch] = []
         vectors: list[pa.Array] = []
@@ -62,7 +62,7 @@ class RemovedFiles:
         if not sum(batch.num_rows for batch in removed_batches):
             return cls()
         # A file has a tombstone for each of its earlier deletion vectors, and may itself still be live.
-        grouped = (
+        by_path = (
             pa.Table.from_batches(removed_batches)
             .group_by("path")
             .aggregate([("time", "max"), ("size", "max")])
@@ -70,9 +70,9 @@ class RemovedFiles:
         live = canonical_log_paths(
             snapshot.live.columns(["path"])["path"].combine_chunks(), snapshot.location
         )
-        gone = grouped.filter(pc.invert(pc.is_in(grouped["path"], value_set=live)))
+        gone = by_path.filter(pc.invert(pc.is_in(by_path["path"], value_set=live)))
         old = gone.filter(pc.fill_null(pc.less(gone["time_max"], before), fill_value=True))
-        largest = old.sort_by([("size_max", "descending"), ("path", "ascending")]).slice(0, traced)
+        largest = old.sort_by([("size_max", "descending"), ("path", "ascending")]).slice(0, num_traced)
         return cls(
             num_files=gone.num_rows,
             size_in_bytes=_sum(gone["size_max"]),
@@ -92,14 +92,14 @@ def _dead_vector_bytes(removed: list[pa.Array], snapshot: Snapshot) -> int:
         return 0
     dead_files, dead_ids = _names(dead)
     live_files, live_ids = _names(live)
-    shared = pc.and_(
+    in_live_file = pc.and_(
         pc.is_in(dead_files, value_set=live_files.drop_null()),
         pc.invert(pc.is_in(dead_ids, value_set=live_ids.drop_null())),
     )
-    shared = pc.fill_null(shared, fill_value=False)
-    ids = dead_ids.filter(shared).to_numpy(zero_copy_only=False)
+    in_live_file = pc.fill_null(in_live_file, fill_value=False)
+    ids = dead_ids.filter(in_live_file).to_numpy(zero_copy_only=False)
     _, first = np.unique(ids.astype(str), return_index=True)
-    sizes = pc.struct_field(dead, "sizeInBytes").filter(shared).take(pa.array(first))
+    sizes = pc.struct_field(dead, "sizeInBytes").filter(in_live_file).take(pa.array(first))
     return _sum(sizes) + FRAME_OVERHEAD * len(first)
 
 

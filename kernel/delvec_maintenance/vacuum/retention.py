@@ -31,11 +31,11 @@ class Retention:
     is_enforced: bool
 
     @classmethod
-    def of(cls, configured: timedelta, hours: float | None, *, enforce: bool, table: str) -> "Retention":
+    def of(cls, table_retention: timedelta, hours: float | None, *, enforce: bool, table: str) -> "Retention":
         """Return the retention for a command.
 
         Args:
-            configured: the table's.
+            table_retention: the table's.
             hours: the command's, rounded to whole hours if above one; None for the table's.
             enforce: whether it may not be shorter than the table's.
             table: for errors.
@@ -44,13 +44,13 @@ class Retention:
             BadRequest: it is negative or not a number.
             RetentionTooShort: it is shorter than the table's.
         """
-        own = int(configured / timedelta(milliseconds=1))
+        own = int(table_retention / timedelta(milliseconds=1))
         if hours is None:
             return cls(own, None, enforce)
         if not (math.isfinite(hours) and hours >= 0):
             raise BadRequest(f"The retention of VACUUM must be a number of hours of at least 0, not {hours}.")
-        specified = round(hours * _HOUR)
-        if enforce and specified < own:
+        retention_ms = round(hours * _HOUR)
+        if enforce and retention_ms < own:
             raise RetentionTooShort(
                 f"VACUUM of table '{table}' with a retention of {hours:g} hour{'' if hours == 1 else 's'} would delete files that "
                 "readers of older versions and commits in progress may still need: the table keeps them "
@@ -62,7 +62,7 @@ class Retention:
                 retention_hours=hours,
                 configured_hours=own / _HOUR,
             )
-        return cls(own, specified, enforce)
+        return cls(own, retention_ms, enforce)
 
     @property
     def milliseconds(self) -> int:

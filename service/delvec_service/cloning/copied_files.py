@@ -102,7 +102,7 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
 
     def one(copy: _Copy) -> None:
         try:
-            size = copy_file(source, copy.path, target, copy.new_path, allowed=allowed)
+            size = copy_file(source, copy.path, target, copy.new_path, is_allowed=allowed)
         except FileNotFoundError:
             missing.append(copy.path)
             return

@@ -116,7 +116,7 @@ def _take_vector(
             f"file {file.referenced!r}.",
             file=file.path,
         )
-    [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], allowed=allowed)
+    [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], is_allowed=allowed)
     # The bytes are the same: Iceberg adopted Delta's format.
     descriptor = Descriptor("p", file.url, offset, size, file.records)
     try:
@@ -138,7 +138,7 @@ def _take_positions(
 ) -> None:
     key = file.sequence, file.partition
     try:
-        with open_input(source.location, file.url, allowed=allowed) as opened:
+        with open_input(source.location, file.url, is_allowed=allowed) as opened:
             for path, rows in read_position_deletes(opened, file.path):
                 deletes = deletes_by_path.setdefault(path, _Deletes())
                 deletes.positions.setdefault(key, BitMap64()).update(rows)

@@ -43,7 +43,7 @@ def footers(
 
     def read(file: DataFile) -> pq.FileMetaData:
         try:
-            with open_input(source.location, file.url, allowed=allowed) as opened:
+            with open_input(source.location, file.url, is_allowed=allowed) as opened:
                 size, footer = opened.size(), read_footer(opened, file.path)
         except (pa.ArrowException, OSError) as error:
             raise refusal(

@@ -125,7 +125,7 @@ def _records(
     source: IcebergSource, path: str, allowed: Allowed, decode: Callable[[bytes], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     try:
-        return decode(read(source.location, file_url(path), allowed=allowed, max_bytes=_MAX_MANIFEST))
+        return decode(read(source.location, file_url(path), is_allowed=allowed, max_bytes=_MAX_MANIFEST))
     except FileNotFoundError as error:
         raise refusal(
             source.location, f"{path} is missing. Use a newer metadata file, if there is one.", file=path

@@ -126,7 +126,7 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
     location = iceberg_directory(source)
     url = _newest(source, allowed) if location == source else source
     try:
-        data = read(location, url, allowed=allowed, max_bytes=_MAX_METADATA)
+        data = read(location, url, is_allowed=allowed, max_bytes=_MAX_METADATA)
     except FileNotFoundError as error:
         raise BadRequest(
             f"{url} does not exist; give the location of an Iceberg table or metadata file.",
@@ -159,7 +159,7 @@ def iceberg_directory(source: str) -> str:
 def _newest(location: str, allowed: Allowed) -> str:
     """Return the metadata file in the version hint, or a later one that a writer finished after the hint."""
     try:
-        hint = read(location, "metadata/version-hint.text", allowed=allowed, max_bytes=_MAX_HINT)
+        hint = read(location, "metadata/version-hint.text", is_allowed=allowed, max_bytes=_MAX_HINT)
     except FileNotFoundError as error:
         raise BadRequest(
             f"metadata/version-hint.text does not exist at {location}, so only the table's catalog knows which "
@@ -189,7 +189,7 @@ def _newest(location: str, allowed: Allowed) -> str:
 def _version_file(location: str, version: int, allowed: Allowed) -> str | None:
     for ending in ("metadata.json", "gz.metadata.json", "metadata.json.gz"):
         path = f"metadata/v{version}.{ending}"
-        if stat(location, path, allowed=allowed) is not None:
+        if stat(location, path, is_allowed=allowed) is not None:
             return f"{location}/{path}"
     return None
 

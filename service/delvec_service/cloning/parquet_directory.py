@@ -203,7 +203,7 @@ def _unescaped(text: str) -> str:
 
 def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
     try:
-        with open_input(location, path, allowed=allowed) as source:
+        with open_input(location, path, is_allowed=allowed) as source:
             return read_footer(source, path)
     except (pa.ArrowException, FileNotFoundError, OSError) as error:
         raise InvalidTableChange(

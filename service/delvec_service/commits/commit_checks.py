@@ -241,7 +241,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
         return count
     facts = {"table": table.name, "version": version, "file": file.path}
     try:
-        with storage.open_input(table.location, file.path, allowed=table.roots.allows) as source:
+        with storage.open_input(table.location, file.path, is_allowed=table.roots.allows) as source:
             return int(read_footer(source, file.path).num_rows)
     except FileNotFoundError as error:
         raise MissingDataFile(

@@ -77,7 +77,7 @@ class DeletionVectorCache:
                     list(missing.items()),
                     table=table.name,
                     version=version,
-                    allowed=table.roots.allows,
+                    is_allowed=table.roots.allows,
                 )
             for path, rows in read.items():
                 self.keep(table.location, missing[path], rows)

@@ -115,7 +115,7 @@ class DeletesCheck:
                 wanted,
                 table=self._table.name,
                 version=self._of.version,
-                allowed=self._table.roots.allows,
+                is_allowed=self._table.roots.allows,
             )
             return {path: vector_contents[one.path] for path, one in some.items()}
 

@@ -154,7 +154,7 @@ def _records(table: OpenTable, part: Sequence[DeletedRows], version: int) -> Map
             )
     vectors = [(one.path, one.descriptor) for one in part]
     return storage.read_deletion_vector_records(
-        table.location, vectors, table=table.name, version=version, allowed=table.roots.allows
+        table.location, vectors, table=table.name, version=version, is_allowed=table.roots.allows
     )
 
 
@@ -170,7 +170,7 @@ def _write_parquet(
 ) -> list[tuple[dict[str, Any], Sequence[DeletedRows]]]:
     vectors = [(one.path, one.descriptor) for group in groups for one in group]
     rows = storage.read_deletion_vectors(
-        table.location, vectors, table=table.name, version=version, allowed=table.roots.allows
+        table.location, vectors, table=table.name, version=version, is_allowed=table.roots.allows
     )
 
     def write(

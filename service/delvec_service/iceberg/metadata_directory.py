@@ -150,7 +150,9 @@ class IcebergDirectory:
             places.check(place, table.name, requester, table=table.record)
             return
         path = place[len(table.location) + 1 :]
-        for inner in inner_tables(table.location, [f"{path}/_"] if path else [], allowed=table.roots.allows):
+        for inner in inner_tables(
+            table.location, [f"{path}/_"] if path else [], is_allowed=table.roots.allows
+        ):
             raise LocationNotAllowed(f"It is inside the Delta table at {table.location}/{inner}.")
 
     def uri(self, name: str) -> str:

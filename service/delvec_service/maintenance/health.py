@@ -178,7 +178,7 @@ def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> Re
             reader,
             snapshot.version,
             -1,
-            lambda tombstones: RemovedFiles.of(tombstones, snapshot, before=before, traced=traced),
+            lambda tombstones: RemovedFiles.of(tombstones, snapshot, before=before, num_traced=traced),
         )
     except CorruptTable:
         # A report without this is worth more than an error; ``delvec check`` explains what is wrong with the log.

@@ -128,7 +128,7 @@ def examine(
         file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, table.sizes, side="right")),
         findings=reported_findings,
         partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
-        overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
+        overlaps=overlaps(snapshot, asked, in_columns, num_traced=traced),
     )
 
 

@@ -107,7 +107,7 @@ def _vectors(
 
     def read(some: list[tuple[str, Descriptor]]) -> dict[str, BitMap64]:
         return storage.read_deletion_vectors(
-            snapshot.location, some, table=table, version=snapshot.version, allowed=allowed
+            snapshot.location, some, table=table, version=snapshot.version, is_allowed=allowed
         )
 
     deleted_rows: dict[str, BitMap64] = {}
@@ -139,7 +139,7 @@ def _counts(
 
     def look(row: dict[str, Any]) -> int | str | None:
         try:
-            with storage.open_input(snapshot.location, row["path"], allowed=allowed) as source:
+            with storage.open_input(snapshot.location, row["path"], is_allowed=allowed) as source:
                 count = int(read_footer(source, row["path"]).num_rows)
                 return count if count >= 0 else "has an invalid Parquet footer; restore it from a backup."
         except FileNotFoundError:

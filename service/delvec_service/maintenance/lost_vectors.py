@@ -204,7 +204,7 @@ class LostVectors:
         return BitMap64(np.flatnonzero(like).astype(np.uint64).tolist())
 
     def _read(self, path: str) -> pa.Table:
-        with storage.open_input(self.location, path, allowed=self.allowed) as source:
+        with storage.open_input(self.location, path, is_allowed=self.allowed) as source:
             file = open_parquet(source, path)
             groups = range(file.metadata.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MAX_DECODED:

@@ -521,7 +521,7 @@ class _Planner:
                     [(file.path, vector)],
                     table=self._table.name,
                     version=self._snapshot.version,
-                    allowed=self._table.roots.allows,
+                    is_allowed=self._table.roots.allows,
                 )
                 self._read[name] = deleted_rows[file.path]
             except (CorruptDeletionVector, LocationNotAllowed):

@@ -203,7 +203,7 @@ def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
 
 def _remove(table: OpenTable, directories: Collection[str]) -> None:
     paths = [f"{_path(each)}/{name}" for each in sorted(directories) for name in (_CHECKSUM, _NAME)]
-    done = delete_files(table.location, paths, _EVER, allowed=table.roots.allows)
+    done = delete_files(table.location, paths, _EVER, is_allowed=table.roots.allows)
     if done.error is not None:
         raise done.error
     above = {
@@ -211,7 +211,7 @@ def _remove(table: OpenTable, directories: Collection[str]) -> None:
         for parts in (each.split("/") for each in directories if each)
         for depth in range(1, len(parts) + 1)
     }
-    remove_empty_directories(table.location, above, allowed=table.roots.allows)
+    remove_empty_directories(table.location, above, is_allowed=table.roots.allows)
 
 
 def _path(directory: str, location: str = "") -> str:

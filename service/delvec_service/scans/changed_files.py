@@ -115,7 +115,7 @@ def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, 
                 list(side.items()),
                 table=table.name,
                 version=version,
-                allowed=table.roots.allows,
+                is_allowed=table.roots.allows,
             )
             for side in (first, second)
         )

@@ -138,7 +138,7 @@ def plan(
             parsed,
             schema,
             partitions,
-            generated="generatedColumns" in writer_features(snapshot.protocol),
+            generates_columns="generatedColumns" in writer_features(snapshot.protocol),
         )
         num_files = sum(each.num_rows for each in selected)
         order = None
@@ -224,7 +224,7 @@ def inlined_vectors(
         descriptors,
         table=table,
         version=snapshot.version,
-        allowed=allowed,
+        is_allowed=allowed,
         num_records={row["path"]: row["num_records"] for row in chosen},
     )
     values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in descriptors], pa.binary())

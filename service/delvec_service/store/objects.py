@@ -111,7 +111,9 @@ class ObjectStore:
             StorageError: storage did not answer. A missing directory counts as empty, even below a file.
         """
         directory = prefix.rstrip("/")
-        place = storage.locate(self.location, f"{directory}/_" if directory else "_", allowed=self._allowed)
+        place = storage.locate(
+            self.location, f"{directory}/_" if directory else "_", is_allowed=self._allowed
+        )
         try:
             with self._observer.storage("list"), storage_errors("list", place.url.removesuffix("/_")):
                 list_ = _list_remote if place.local is None else _list_local
@@ -129,7 +131,7 @@ class ObjectStore:
         """
         most = self.max_commit_bytes if path.endswith(".json") else _MAX_WHOLE
         with self._observer.storage("get"):
-            return storage.read(self.location, path, allowed=self._allowed, max_bytes=most)
+            return storage.read(self.location, path, is_allowed=self._allowed, max_bytes=most)
 
     def get_start(self, path: str, max_bytes: int) -> bytes:
         """Return the first ``max_bytes`` bytes of a file, or all if it is shorter.
@@ -139,7 +141,9 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         with self._observer.storage("get"):
-            return bytes(storage.read_ranges(self.location, path, [(0, max_bytes)], allowed=self._allowed)[0])
+            return bytes(
+                storage.read_ranges(self.location, path, [(0, max_bytes)], is_allowed=self._allowed)[0]
+            )
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return a file's listing entry without reading it, or None if it does not exist.
@@ -148,7 +152,7 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         with self._observer.storage("head"):
-            info = storage.stat(self.location, path, allowed=self._allowed)
+            info = storage.stat(self.location, path, is_allowed=self._allowed)
         if info is None:
             return None
         return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms, info.e_tag)
@@ -161,7 +165,7 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer.
         """
-        place = storage.locate(self.location, f"{prefix}/_", allowed=self._allowed)
+        place = storage.locate(self.location, f"{prefix}/_", is_allowed=self._allowed)
         if place.local is None:
             yield from (self.head(f"{prefix}/{name}") for name in names)
             return
@@ -200,7 +204,7 @@ class ObjectStore:
         """
         with self._observer.storage("create"):
             return storage.create_file(
-                self.location, path, data, allowed=self._allowed, directories=directories
+                self.location, path, data, is_allowed=self._allowed, directories=directories
             )
 
     def commit(self, version: int, data: bytes, before: Snapshot | None) -> bool:  # noqa: ARG002
@@ -223,7 +227,7 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         with self._observer.storage("put"):
-            storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
+            storage.write_file(self.location, path, data, durable=True, is_allowed=self._allowed)
 
     def make_directory(self, path: str) -> None:
         """Make a directory in an existing one of a local table; object stores have none.
@@ -232,11 +236,11 @@ class ObjectStore:
             FileNotFoundError: the directory above does not exist.
             StorageError: the directory cannot be made.
         """
-        storage.make_directory(self.location, path, allowed=self._allowed)
+        storage.make_directory(self.location, path, is_allowed=self._allowed)
 
     def stage(self, path: str) -> AbstractContextManager[StagedFile]:
         """Start a large file; see :class:`~delvec_storage.files.StagedFile`. It is published whole or not at all."""
-        return storage.stage(self.location, path, allowed=self._allowed)
+        return storage.stage(self.location, path, is_allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for random access by Arrow.
@@ -246,7 +250,7 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         with self._observer.storage("open"):
-            return storage.open_input(self.location, path, allowed=self._allowed)
+            return storage.open_input(self.location, path, is_allowed=self._allowed)
 
     def delete(self, path: str) -> None:
         """Delete a file. A missing file is not an error.
@@ -255,7 +259,7 @@ class ObjectStore:
             StorageError: storage did not answer, and the file may or may not exist.
         """
         with self._observer.storage("delete"):
-            storage.delete_file(self.location, path, allowed=self._allowed)
+            storage.delete_file(self.location, path, is_allowed=self._allowed)
 
 
 def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:

@@ -265,7 +265,7 @@ def check_new_files(table: OpenTable, paths: Iterable[str]) -> None:
     if not folders:
         return
     with table.observer.storage("list"):
-        others = inner_tables(table.location, folders.values(), allowed=table.roots.allows)
+        others = inner_tables(table.location, folders.values(), is_allowed=table.roots.allows)
     for folder, path in folders.items():
         for other in others:
             if locations.within(folder, other):

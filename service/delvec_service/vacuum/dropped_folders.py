@@ -141,7 +141,7 @@ def _deleted(table: OpenTable) -> DeletedTable:
     for part in (files.filter(pc.invert(in_log)), files.filter(in_log)):
         for start in range(0, part.num_rows, _BATCH_FILES):
             paths = part["path"].slice(start, _BATCH_FILES).to_pylist()
-            deletion = delete_files(table.location, paths, _LATER, allowed=allowed)
+            deletion = delete_files(table.location, paths, _LATER, is_allowed=allowed)
             if deletion.error is not None:
                 raise VacuumIncomplete(
                     f"Not all files of the dropped table '{table.name}' at {table.location} could be deleted: "
@@ -151,9 +151,9 @@ def _deleted(table: OpenTable) -> DeletedTable:
                     cause=deletion.error.type,
                 ) from deletion.error
     emptied = [*(path for path, _ in listing.empty), *_folders(files["path"].to_pylist())]
-    remove_empty_directories(table.location, emptied, allowed=allowed)
+    remove_empty_directories(table.location, emptied, is_allowed=allowed)
     above, _, folder = table.location.rpartition("/")
-    remove_empty_directories(above, [folder], allowed=allowed)
+    remove_empty_directories(above, [folder], is_allowed=allowed)
     size = pc.sum(files["size"], min_count=0).as_py() or 0
     return DeletedTable(files.num_rows, size, sorted({*listing.links, *listing.shielded}))
 

@@ -74,7 +74,7 @@ class NewQuarantine:
     def move(self, paths: Sequence[str], before: int) -> Deletion:
         """Move files into it; local files changed at or after ``before`` stay."""
         location, allowed = self.table.location, self.table.roots.allows
-        return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, allowed=allowed)
+        return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, is_allowed=allowed)
 
 
 @dataclass
@@ -130,7 +130,7 @@ def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -
     def put_back(paths: Sequence[str]) -> Deletion:
         files = [path for path in paths if _may_return(path)]
         location, allowed = table.location, table.roots.allows
-        moved = move_files(location, files, f"{_FILES}/{identifier}", "", allowed=allowed)
+        moved = move_files(location, files, f"{_FILES}/{identifier}", "", is_allowed=allowed)
         moved.kept += sorted({*paths} - {*files})
         return moved
 
@@ -156,7 +156,7 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
     inside = f"{table.location}/{_FILES}/{identifier}"
 
     def delete(paths: Sequence[str]) -> Deletion:
-        return delete_files(inside, paths, 2**62, allowed=table.roots.allows)
+        return delete_files(inside, paths, 2**62, is_allowed=table.roots.allows)
 
     _empty(table, emptied_quarantine, delete)
     table.objects.delete(_record(identifier))
@@ -193,9 +193,9 @@ def _remove_directories(table: OpenTable, identifier: str) -> None:
     while True:
         left = TreeListing(inside, lambda _: False, allowed, hides_metadata=False)
         list(left.batches())
-        if not remove_empty_directories(inside, [path for path, _ in left.empty], allowed=allowed):
+        if not remove_empty_directories(inside, [path for path, _ in left.empty], is_allowed=allowed):
             break
-    remove_empty_directories(f"{table.location}/{_FILES}", [identifier], allowed=allowed)
+    remove_empty_directories(f"{table.location}/{_FILES}", [identifier], is_allowed=allowed)
 
 
 def _slices(paths: pa.ChunkedArray) -> Iterator[list[str]]:

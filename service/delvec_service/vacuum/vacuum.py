@@ -145,7 +145,7 @@ def _delete_elsewhere(table: OpenTable, vacuum_result: VacuumResult) -> VacuumRe
     plan, deleted_files = vacuum_result.plan, {}
     for url, files in plan.elsewhere.items():
         paths = files["path"].to_pylist()
-        outcome = delete_files(url, paths, plan.before, allowed=table.roots.allows)
+        outcome = delete_files(url, paths, plan.before, is_allowed=table.roots.allows)
         if outcome.error is not None:
             raise VacuumIncomplete(
                 f"VACUUM of table '{table.name}' could not delete {len(outcome.failed)} superseded files of its "
@@ -222,7 +222,7 @@ class _Run:
                 self._end("FAILED", {})
             raise self._incomplete(self.error, started) from self.error
         directories = remove_empty_directories(
-            self.table.location, plan.directories, allowed=self.table.roots.allows
+            self.table.location, plan.directories, is_allowed=self.table.roots.allows
         )
         metrics = {
             "numDeletedFiles": len(self.deleted) + len(directories),
@@ -285,8 +285,8 @@ class _Run:
         if self.quarantine is not None:
             delete = partial(self.quarantine.move, before=before)
         else:
-            allowed = self.table.roots.allows
-            delete = partial(delete_files, self.table.location, before=before, allowed=allowed)
+            is_allowed = self.table.roots.allows
+            delete = partial(delete_files, self.table.location, before=before, is_allowed=is_allowed)
         with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
             for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
                 with self.locks.deleting(self.table.location) as lease:

@@ -175,8 +175,8 @@ def _given_plan(
     paths = pa.array(visible(given_paths(files, table.location), is_hidden), pa.string())
     doomed = unreferenced(paths, kept).to_pylist()
     allowed = table.roots.allows
-    inner = inner_tables(table.location, doomed, allowed=allowed)
-    found = look_up_files(table.location, doomed, allowed=allowed)
+    inner = inner_tables(table.location, doomed, is_allowed=allowed)
+    found = look_up_files(table.location, doomed, is_allowed=allowed)
     found = outside(found.filter(pc.less(found["modified"], before)), inner)
     return VacuumPlan(version=snapshot.version, retention=retention, before=before, files=found)
 

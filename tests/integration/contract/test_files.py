@@ -95,7 +95,7 @@ def test_an_absolute_descriptor_outside_the_table_needs_permission(location):
     descriptor = Descriptor("p", f"{shared}/dv.bin", 1, len(payload), 2)
     with pytest.raises(LocationNotAllowed, match="outside"):
         fetch(location, {"a.parquet": descriptor})
-    found = fetch(location, {"a.parquet": descriptor}, allowed=lambda url: url.startswith(shared))
+    found = fetch(location, {"a.parquet": descriptor}, is_allowed=lambda url: url.startswith(shared))
     assert found == {"a.parquet": BitMap64([1, 2])}
 
 
@@ -269,9 +269,9 @@ def test_a_link_out_of_the_allowed_roots_is_not_followed(local_location, tmp_pat
         return locations.local_path(url).resolve().is_relative_to(inside)
 
     with pytest.raises(LocationNotAllowed, match="symbolic link"):
-        storage.read(local_location, "out", allowed=allowed)
-    assert storage.read(local_location, "within", allowed=allowed) == b"here"
-    assert storage.read(local_location, "out", allowed=bool) == b"secret"
+        storage.read(local_location, "out", is_allowed=allowed)
+    assert storage.read(local_location, "within", is_allowed=allowed) == b"here"
+    assert storage.read(local_location, "out", is_allowed=bool) == b"secret"
     with pytest.raises(LocationNotAllowed, match="symbolic link"):
         storage.read(local_location, "out")
     assert storage.read(local_location, "within") == b"here"
@@ -311,7 +311,7 @@ def test_an_unknown_scheme_is_a_storage_error():
 def test_files_outside_a_table_share_the_store_of_their_bucket(bucket, monkeypatch):
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
     files = [
-        locate(f"{bucket}/clone", f"{bucket}/table/p={number}/a%20b.parquet", allowed=lambda _: True)
+        locate(f"{bucket}/clone", f"{bucket}/table/p={number}/a%20b.parquet", is_allowed=lambda _: True)
         for number in range(2)
     ]
 

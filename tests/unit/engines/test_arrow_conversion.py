@@ -64,7 +64,7 @@ def test_only_columns_are_not_null_in_files(tmp_path):
     schema = StructType.from_arrow(
         pa.schema([pa.field("s", REQUIRED, nullable=False), pa.field("n", pa.int64())])
     )
-    fields = physical_schema(schema, mapped=False)
+    fields = physical_schema(schema, has_mapping=False)
     assert [field.nullable for field in fields] == [False, True]
     assert fields.field("s").type.field("a").nullable
     pq.write_table(fields.empty_table(), tmp_path / "a.parquet")

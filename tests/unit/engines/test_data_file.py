@@ -50,7 +50,7 @@ def test_every_form_is_read_exactly_or_refused(tmp_path, form):
                 with open_data_file(file) as opened, reading(file):
                     checked_schema(file, opened.metadata, [item], "none")
                     (chunk,) = opened.read([item.name])[item.name].chunks
-                    return to_table_type(chunk, item.type, item.to_arrow().type, mapped=False)
+                    return to_table_type(chunk, item.type, item.to_arrow().type, has_mapping=False)
 
             if expected is not None:
                 assert values_of(name, read()) == expected, (kind, name)

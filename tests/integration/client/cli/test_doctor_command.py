@@ -63,7 +63,7 @@ def test_a_database_that_does_not_answer_is_a_finding(doctor, tmp_path):
 
 def test_a_store_whose_condition_is_dropped_is_found_out(doctor, monkeypatch):
     def put(location, path, data, **options):
-        files.write_file(location, path, data, allowed=options["allowed"])
+        files.write_file(location, path, data, is_allowed=options["is_allowed"])
         return True
 
     monkeypatch.setattr(files, "create_file", put)

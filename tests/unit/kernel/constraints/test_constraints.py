@@ -77,7 +77,7 @@ def test_generated_columns():
 
     assert found == Generated("twice", "ID * 2", ("id",))
     assert found.check == Check("Generated Column", "`twice` <=> (ID * 2)", ("twice", "id"))
-    assert constraints_of(people, {}, generated=False).generated == ()
+    assert constraints_of(people, {}, generates_columns=False).generated == ()
 
 
 def test_names_and_comments_do_not_end_a_check_early():

@@ -26,7 +26,7 @@ def struct(*fields):
 
 def assigned(schema, highest=0, *, nested=True):
     names = (f"col-{number}" for number in count(1))
-    return mapped(schema, highest, enabling=False, nested=nested, new_name=lambda: next(names))
+    return mapped(schema, highest, enabling=False, with_nested_ids=nested, new_name=lambda: next(names))
 
 
 def test_elements_keys_and_values_get_ids_after_all_columns():

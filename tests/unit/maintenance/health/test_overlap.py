@@ -57,7 +57,7 @@ def version(*adds, **options):
 
 
 def measured(found, column="x", traced=0):
-    (one,) = overlaps(found, [(column,)], depths(found, [(column,)]), traced=traced)
+    (one,) = overlaps(found, [(column,)], depths(found, [(column,)]), num_traced=traced)
     return one
 
 
