@@ -109,7 +109,7 @@ class Alterations:
             fields: Sequence[StructField] = [each.column for each in added]
         else:
             fields = schema_from(columns).fields
-        made = []
+        new_columns = []
         for number, field in enumerate(fields):
             # Each is placed after the one before it, so that they stay in order.
             place = (
@@ -117,8 +117,8 @@ class Alterations:
                 if not number or not (first or after)
                 else {"after": fields[number - 1].name}
             )
-            made.append(_new_column(field, into, place))
-        return self._apply(request(AddColumns, columns=made))
+            new_columns.append(_new_column(field, into, place))
+        return self._apply(request(AddColumns, columns=new_columns))
 
     def rename_column(self, column: str, to: str) -> Altered | None:
         """Rename a column or a field of a struct; the table needs ``delta.columnMapping.mode=name``."""
@@ -248,15 +248,18 @@ class Alterations:
     def _commit(self, changes: Sequence[TableChange]) -> Altered:
         conditions = [condition for condition in map(_required, changes) if condition is not None]
         for number in range(_ATTEMPTS):
-            verified = self._verify(conditions) if conditions else None
-            seen = self._table.version() if verified is None else verified
+            verified_version = self._verify(conditions) if conditions else None
+            newest_version = self._table.version() if verified_version is None else verified_version
             if any(isinstance(change, SyncIdentity) for change in changes):
-                changes, verified = [self._with_identity_end(change, seen) for change in changes], seen
+                changes, verified_version = (
+                    [self._with_identity_end(change, newest_version) for change in changes],
+                    newest_version,
+                )
             try:
-                return self._send(changes, verified, seen)
+                return self._send(changes, verified_version, newest_version)
             except ConcurrentModification:
                 # New rows were committed, or the table was replaced: check again.
-                if verified is None or number == _ATTEMPTS - 1:
+                if verified_version is None or number == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -284,14 +287,14 @@ class Alterations:
         """
         version: int | None = None
         for condition in conditions:
-            broken = f"NOT ({condition}) OR ({condition}) IS NULL"
+            violation = f"NOT ({condition}) OR ({condition}) IS NULL"
             if version is None:
-                version = self._table.plan(predicate=broken)[0].version
-            count = self._table.count(broken, version=version)
+                version = self._table.plan(predicate=violation)[0].version
+            count = self._table.count(violation, version=version)
             if count:
                 raise ConstraintViolation(
                     f"{count:,} row{'s' if count > 1 else ''} of table '{self._table.name}' (version {version}) do not "
-                    f"satisfy {condition}; correct or delete them first. They match: {broken}.",
+                    f"satisfy {condition}; correct or delete them first. They match: {violation}.",
                     table=self._table.name,
                     version=version,
                     count=count,
@@ -317,18 +320,18 @@ def _check_plain(field: StructField) -> None:
             "type string, and add a constraint such as length(name) <= 10.",
             operation=str(field.metadata[CHARACTERS]),
         )
-    computed = next(
+    metadata_key = next(
         (key for key in field.metadata if key in (DEFAULT, GENERATION) or "identity" in key), None
     )
-    if computed is not None:
+    if metadata_key is not None:
         raise UnsupportedOperation(
-            f"Column '{field.name}' cannot be added with {computed}: existing rows would have no value. "
+            f"Column '{field.name}' cannot be added with {metadata_key}: existing rows would have no value. "
             + (
                 "Add the column without it, then call set_default(), which applies to new rows."
-                if computed == DEFAULT
+                if metadata_key == DEFAULT
                 else "Add the column without it."
             ),
-            operation=computed,
+            operation=metadata_key,
         )
 
 

@@ -106,13 +106,13 @@ class Connection:
             registered_tables = self.tables()
         except DelvecError as error:
             return pairs(repr(self), {"error": error.message})
-        shown = [(each.name, each.location) for each in registered_tables[:_SHOWN_TABLES]]
+        table_rows = [(each.name, each.location) for each in registered_tables[:_SHOWN_TABLES]]
         more = (
-            f"<p>… and {len(registered_tables) - len(shown)} more</p>"
-            if len(registered_tables) > len(shown)
+            f"<p>… and {len(registered_tables) - len(table_rows)} more</p>"
+            if len(registered_tables) > len(table_rows)
             else ""
         )
-        return rows(["table", "location"], shown) + more
+        return rows(["table", "location"], table_rows) + more
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
@@ -168,7 +168,7 @@ class Connection:
         """
         if replace and if_not_exists:
             raise BadRequest("give replace or if_not_exists, not both")
-        chosen = self._engine(engine)
+        table_engine = self._engine(engine)
         if isinstance(partition_by, str):
             partition_by = [partition_by]
         definition = TableDefinition(
@@ -186,7 +186,7 @@ class Connection:
             resource = self._service.call(operations.REGISTER_TABLE, body)
         except TableAlreadyExists as error:
             wanted = replace or if_not_exists
-            there = self._existing(name_or_location, name, error, chosen) if wanted else None
+            there = self._existing(name_or_location, name, error, table_engine) if wanted else None
             if there is None:
                 raise
             if managed and MANAGED not in there.detail()["tableFeatures"]:
@@ -199,7 +199,7 @@ class Connection:
             return there
         if location is not None:
             self._service.opened_by_location(resource, request(TableRequest, location=location, name=name))
-        return DeltaTable(self._service, resource, chosen, self._retries)
+        return DeltaTable(self._service, resource, table_engine, self._retries)
 
     def _existing(
         self,
@@ -334,17 +334,17 @@ class Connection:
         **options: Any,
     ) -> tuple[DeltaTable, Metrics]:
         """Like :meth:`convert`, but also return Delta's metrics."""
-        chosen = self._engine(engine)
+        table_engine = self._engine(engine)
         body = request(
             ConvertRequest,
             location=locations.absolute(os.fspath(location)),
             partition_schema=None if partition_by is None else _schema(partition_by).to_json(),
             properties={key: property_text(value) for key, value in (properties or {}).items()},
-            engine_info=chosen.name,
+            engine_info=table_engine.name,
             **options,
         )
         done = self._service.call(operations.CONVERT_TO_DELTA, body)
-        table = DeltaTable(self._service, done.table, chosen, self._retries)
+        table = DeltaTable(self._service, done.table, table_engine, self._retries)
         return table, Metrics(done.operation_metrics, done.version)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
@@ -360,18 +360,18 @@ class Connection:
             NotADeltaTable: there is no Delta table at that location.
             EngineUnavailable: the engine is not installed, or unknown.
         """
-        chosen = self._engine(engine)
+        table_engine = self._engine(engine)
         location = location_of(name_or_location)
         if location is None:
             with near_names(self._service):
                 named = self._service.call(operations.GET_TABLE, table=os.fspath(name_or_location))
-            return DeltaTable(self._service, named, chosen, self._retries)
+            return DeltaTable(self._service, named, table_engine, self._retries)
         resource, body = self._service.resolve(location), request(TableRequest, location=location)
         if resource is None:
             resource = self._service.register(body)
         else:
             self._service.opened_by_location(resource, body)
-        return DeltaTable(self._service, resource, chosen, self._retries)
+        return DeltaTable(self._service, resource, table_engine, self._retries)
 
     def transaction(
         self, tables: Sequence[str] = (), *, isolation: Isolation = "serializable"
@@ -475,7 +475,7 @@ class Connection:
             BadRequest: the service records no events, as one in this process.
             TableNotFound: the table does not exist, or may not be read.
         """
-        asked = {
+        parameters = {
             "table": table,
             "namespace": namespace,
             "type": sorted(types) or None,
@@ -483,7 +483,7 @@ class Connection:
         }
         while True:
             with near_names(self._service):
-                page = self._service.call(operations.LIST_EVENTS, parameters={**asked, "cursor": after})
+                page = self._service.call(operations.LIST_EVENTS, parameters={**parameters, "cursor": after})
             if not page.complete:
                 warnings.warn(f"events after {after} have expired", stacklevel=2)
             for event in page.events:
@@ -573,7 +573,7 @@ class Connection:
             NotADeltaTable: its folder is gone.
         """
         body = request(UndropRequest, name=name)
-        with near_names(self._service, dropped=True):
+        with near_names(self._service, among_dropped=True):
             resource = self._service.call(operations.UNDROP_TABLE, body, dropped=dropped)
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
@@ -597,7 +597,7 @@ class Connection:
             VacuumIncomplete: storage did not delete all of them; call it again.
         """
         body = request(DeleteDroppedRequest, enforce_retention=enforce_retention)
-        with near_names(self._service, dropped=True):
+        with near_names(self._service, among_dropped=True):
             return self._service.call(operations.DELETE_DROPPED, body, dropped=dropped).num_files
 
     def _registered(self, name_or_location: str | os.PathLike[str]) -> str:

@@ -133,14 +133,14 @@ class _Parser:
         path = [self._name()]
         while self._take("other", "."):
             path.append(self._name())
-        made = as_texts({"type": "struct", "fields": [self._typed(path[-1], computed=True)]})
+        texts = as_texts({"type": "struct", "fields": [self._typed(path[-1], allow_computed=True)]})
         place: dict[str, Any] = {}
         if self._take("word", "first"):
             place = {"first": True}
         elif self._take("word", "after"):
             place = {"after": self._name()}
         struct = ".".join(map(backticked, path[:-1]))
-        return AddedColumn(StructType.from_json(made).fields[0], struct, place)
+        return AddedColumn(StructType.from_json(texts).fields[0], struct, place)
 
     def column(self, name: str) -> dict[str, Any]:
         """Return a column of the type that the text is."""
@@ -158,12 +158,12 @@ class _Parser:
     def _field(self, *, computed: bool) -> dict[str, Any]:
         name = self._name()
         self._take("sign", ":")
-        return self._typed(name, computed=computed)
+        return self._typed(name, allow_computed=computed)
 
     def _name(self) -> str:
         return self._take("quoted") or self._take("word") or self._fail("a column's name")
 
-    def _typed(self, name: str, *, computed: bool) -> dict[str, Any]:
+    def _typed(self, name: str, *, allow_computed: bool) -> dict[str, Any]:
         if self._next == len(self._tokens) or self._tokens[self._next][:2] == ("sign", ","):
             raise InvalidSchema(f"column {name!r} has no type; write for example '{backticked(name)} long'")
         data_type = self._type()
@@ -175,9 +175,9 @@ class _Parser:
             elif self._take("word", "comment"):
                 comment = self._take("text")
                 metadata["comment"] = self._fail("a comment in quotes") if comment is None else comment
-            elif computed and self._take("word", "default"):
+            elif allow_computed and self._take("word", "default"):
                 metadata["CURRENT_DEFAULT"] = self._expression(_CLAUSES)
-            elif computed and self._take("word", "generated"):
+            elif allow_computed and self._take("word", "generated"):
                 metadata |= self._generated()
             else:
                 return {"name": name, "type": data_type, "nullable": nullable, "metadata": metadata}

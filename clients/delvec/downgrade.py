@@ -160,13 +160,13 @@ def _taken(table: DowngradableTable, truncate_history: bool) -> Iterator[Downgra
         if purged.version is not None:
             yield replace(_purge(purged["numRemovedFiles"] or 0), version=purged.version)
         try:
-            dropped = table.alter.drop_feature(_FEATURE)
+            alteration = table.alter.drop_feature(_FEATURE)
         except InvalidTableChange:
             # A writer that started before the property was unset may have committed a deletion vector since.
             if attempt == _ATTEMPTS - 1 or not table.optimize.purge(dry_run=True)["numRemovedFiles"]:
                 raise
             continue
-        yield replace(_DROP, version=None if dropped is None else dropped.version)
+        yield replace(_DROP, version=None if alteration is None else alteration.version)
         break
     if truncate_history and (has or _PROTECTION in detail["tableFeatures"]):
         yield _truncated(table)

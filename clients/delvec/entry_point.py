@@ -76,7 +76,7 @@ def connect(
         raise BadRequest(
             f'storage_credentials must be "environment" or "vended", not {str(storage_credentials)[:50]!r}'
         )
-    vended = storage_credentials == "vended"
+    vends_credentials = storage_credentials == "vended"
     url = os.fspath(url) if url else None
     if url is None and database_url is None and warehouse is None and catalog is None:
         url = os.environ.get("DELVEC_URL") or None
@@ -86,7 +86,7 @@ def connect(
     if url is None:
         if token and catalog is None:
             raise BadRequest("a token needs the url of a running service, or a catalog")
-        if vended:
+        if vends_credentials:
             raise BadRequest(
                 "vended credentials need the url of a running service: a service in this process has only your own "
                 "credentials"
@@ -111,7 +111,7 @@ def connect(
         token=token,
         timeout=timeout or _REMOTE_TIMEOUT_SECONDS,
         roots=Roots(root_locations),
-        vended=vended,
+        vends_credentials=vends_credentials,
     )
     return Connection(client, retries)
 

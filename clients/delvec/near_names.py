@@ -15,12 +15,12 @@ __all__ = ["near_names"]
 
 
 @contextmanager
-def near_names(service: TableService, *, dropped: bool = False) -> Iterator[None]:
+def near_names(service: TableService, *, among_dropped: bool = False) -> Iterator[None]:
     """Let an error of the block also say which tables have nearly the name that none has.
 
     Args:
         service: whose tables.
-        dropped: the name is one of a table that was dropped.
+        among_dropped: the name is one of a table that was dropped.
 
     Raises:
         TableNotFound: of the block; ``suggestions`` in its details are the names.
@@ -29,7 +29,7 @@ def near_names(service: TableService, *, dropped: bool = False) -> Iterator[None
         yield
     except TableNotFound as error:
         name = error.details.get("table")
-        near = [] if not isinstance(name, str) else _near(service, name, dropped=dropped)
+        near = [] if not isinstance(name, str) else _near(service, name, among_dropped=among_dropped)
         if not near:
             raise
         hint = " or ".join(f"'{each}'" for each in near)
@@ -37,9 +37,9 @@ def near_names(service: TableService, *, dropped: bool = False) -> Iterator[None
         raise TableNotFound(message, **error.details | {"suggestions": near}) from None
 
 
-def _near(service: TableService, name: str, *, dropped: bool) -> list[str]:
+def _near(service: TableService, name: str, *, among_dropped: bool) -> list[str]:
     """Return the most similar names first; none if the tables cannot be listed."""
-    operation = operations.LIST_DROPPED if dropped else operations.LIST_TABLES
+    operation = operations.LIST_DROPPED if among_dropped else operations.LIST_TABLES
     try:
         tables = listed(service, operation, lambda page: page.tables, {})
     except DelvecError:

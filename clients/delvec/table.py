@@ -345,15 +345,15 @@ class DeltaTable(CheckedTable):
         """Like :meth:`clone`, but also return Delta's metrics."""
         location = location_of(target)
         name = name if location else os.fspath(target)
-        seen = None
+        read_version = None
         if options.get("replace"):
             known = None if location is None else self._service.resolve(location)
-            seen = self._newest_version(known.id if known else None if location else name)
+            read_version = self._newest_version(known.id if known else None if location else name)
         body = request(
             CloneRequest,
             location=location,
             name=name,
-            read_version=seen,
+            read_version=read_version,
             timestamp=iso_time(timestamp),
             properties={key: property_text(value) for key, value in (properties or {}).items()},
             engine_info=self.engine.name,
@@ -405,9 +405,9 @@ class DeltaTable(CheckedTable):
             ConcurrentModification: or a subclass: another writer changed the table; ``.conflict`` says how.
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
-        allowed = self._allowed(retries) if is_repeatable(data) else 0
+        max_retries = self._allowed(retries) if is_repeatable(data) else 0
         options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
-        metrics = with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
+        metrics = with_retries(self._service, max_retries, lambda: append(self._service, self, data, options))
         return self._compacted(metrics)
 
     @running("WRITE")
@@ -449,14 +449,14 @@ class DeltaTable(CheckedTable):
             ConcurrentWrite: the data was read from an older version of this table.
             DelvecError: as for :meth:`append`.
         """
-        allowed = self._allowed(retries) if is_repeatable(data) else 0
+        max_retries = self._allowed(retries) if is_repeatable(data) else 0
         replacement = Replacement(replace_where, partition_overwrite)
         options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
         read = self_read_version(self, data) if self.source_version is None else None
         # Writing the same rows again would replace what others have written since the read.
-        table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
+        table, max_retries = (self, max_retries) if read is None else (self._reading(read), 0)
         metrics = with_retries(
-            self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
+            self._service, max_retries, lambda: overwrite(self._service, table, data, replacement, options)
         )
         return self._compacted(metrics)
 
@@ -499,20 +499,20 @@ class DeltaTable(CheckedTable):
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         no_argument("table.delete()", others, ROW_ARGUMENTS, self.delete)
-        allowed = self._allowed(retries)
+        max_retries = self._allowed(retries)
         predicate = condition_of(predicate, condition, "delete()")
         if keys is None:
             if on is not None:
                 raise BadRequest("delete(on=...) needs keys=, whose columns it names")
             return with_retries(
                 self._service,
-                allowed,
+                max_retries,
                 lambda: delete(self._service, self, predicate, dry_run=dry_run, user_metadata=user_metadata),
             )
         source, _ = self._merge_source(keys)
         return with_retries(
             self._service,
-            allowed if source.is_repeatable else 0,
+            max_retries if source.is_repeatable else 0,
             lambda: delete_keys(
                 self._service, self, predicate, source, on, dry_run=dry_run, user_metadata=user_metadata
             ),
@@ -609,12 +609,12 @@ class DeltaTable(CheckedTable):
         self, statement: MergeStatement, *, dry_run: bool, retries: int | None, user_metadata: str | None
     ) -> Metrics:
         statement.check()
-        allowed = self._allowed(retries)
+        max_retries = self._allowed(retries)
         source, misfits = self._merge_source(statement.source)
         try:
             metrics = with_retries(
                 self._service,
-                allowed if source.is_repeatable else 0,
+                max_retries if source.is_repeatable else 0,
                 lambda: merge(
                     self._service, self, statement, source, dry_run=dry_run, user_metadata=user_metadata
                 ),

@@ -54,7 +54,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
     """
     service = assembled(settings)
     lanes = Lanes(
-        queued=settings.max_queued_requests,
+        max_queued=settings.max_queued_requests,
         seconds=settings.request_seconds,
         maintenance_seconds=settings.maintenance_seconds,
         observer=service.observer,

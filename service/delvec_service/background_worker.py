@@ -132,21 +132,21 @@ class BackgroundWorker(Generic[_T]):
     def _run(self) -> None:
         while (queue_entry := self._next()) is not None:
             key, item = queue_entry
-            began, used = time.monotonic(), time.thread_time()
+            began, cpu_start = time.monotonic(), time.thread_time()
             try:
                 self._task(item)
             except Exception:  # noqa: BLE001 - the thread has other items to do
                 logger.exception("background work failed", worker=self._name, key=key)
-            ended = time.monotonic()
+            end = time.monotonic()
             # An item held while the thread sleeps would count as in use.
             del queue_entry, item
             with self._changed:
                 self._running = None
                 if self._rest is not None:
-                    self._resting[key] = ended + self._rest(ended - began)
+                    self._resting[key] = end + self._rest(end - began)
                 # Storage and database that answer slowly cost no processor time.
-                pause = (time.thread_time() - used) * (1 / self._share - 1)
-                self._pauses_until = ended + min(pause, _LONGEST_PAUSE)
+                pause = (time.thread_time() - cpu_start) * (1 / self._share - 1)
+                self._pauses_until = end + min(pause, _LONGEST_PAUSE)
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _T] | None:

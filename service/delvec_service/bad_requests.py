@@ -27,13 +27,13 @@ def check_body(body: BaseModel | Changes | None) -> str:
     return text
 
 
-def check_texts(parsed: Any) -> None:
+def check_texts(document: Any) -> None:
     """Reject NUL, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode.
 
     Raises:
         BadRequest: a text, or a name, has one.
     """
-    pending: list[tuple[str, Any]] = [("", parsed)]
+    pending: list[tuple[str, Any]] = [("", document)]
     while pending:
         where, node = pending.pop()
         if isinstance(node, str):

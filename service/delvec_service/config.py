@@ -614,14 +614,14 @@ def invalid_settings(error: ValidationError) -> list[str]:
     problems = []
     for one in error.errors(include_url=False, include_input=False):
         field = str(one["loc"][0]) if one["loc"] else ""
-        said = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        problem = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if one["type"].startswith("string_"):
-            said = _EXPECTED.get(field, said)
+            problem = _EXPECTED.get(field, problem)
         elif field == "catalogs" and len(one["loc"]) > 1:
-            said = f"{'.'.join(map(str, one['loc'][1:]))} {said}"
+            problem = f"{'.'.join(map(str, one['loc'][1:]))} {problem}"
         elif one["type"] == "tuple_type" and field == "namespace_roots":
-            said = f"must be {_NAMESPACE_ROOTS}"
-        problems.append(f"DELVEC_{field.upper()}: {said}" if field else said)
+            problem = f"must be {_NAMESPACE_ROOTS}"
+        problems.append(f"DELVEC_{field.upper()}: {problem}" if field else problem)
     return problems
 
 

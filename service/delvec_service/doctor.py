@@ -227,15 +227,15 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
             "create it, or mount its volume, if the name is right",
         )
         return
-    objects = ObjectStore(root, allowed=roots.allows)
+    objects = ObjectStore(root, is_allowed=roots.allows)
     name = f"_delvec_doctor_{uuid.uuid4().hex}.tmp"
     try:
         began = time.time()
         objects.put(name, b"doctor")
-        written = objects.head(name)
+        object_meta = objects.head(name)
         read = objects.get(name)
         seconds = time.time() - began
-        if written is None or read != b"doctor":
+        if object_meta is None or read != b"doctor":
             yield Finding(
                 "storage",
                 "failed",
@@ -244,7 +244,7 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
             )
             return
         yield Finding("storage", "ok", f"{root} can be written, read and deleted; {seconds * 1000:.0f} ms")
-        yield _clock(root, written.last_modified_ms / 1000 - began)
+        yield _clock(root, object_meta.last_modified_ms / 1000 - began)
         objects.delete(name)
         yield _put_if_absent(root, objects, name)
         for around in tables_among([root, *folders_above(root)])[:1]:

@@ -117,7 +117,7 @@ def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
     serve = app.router.lifespan_context
 
     @asynccontextmanager
-    async def lifespan(served: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
         end = signal.getsignal(signal.SIGTERM)  # by now the server's own handler, which stops listening
 
         def drain(number: int, frame: FrameType | None) -> None:
@@ -136,7 +136,7 @@ def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, drain)
-        async with serve(served):
+        async with serve(application):
             yield
 
     app.router.lifespan_context = lifespan

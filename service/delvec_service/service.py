@@ -165,7 +165,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     registry = Registry(database, roots.warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
     overwrite_watch = OverwriteWatch(
-        loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
+        loader, OwnCommitStore(database), stored_answers, watch_seconds=settings.commit_watch_seconds
     )
     event_store = EventStore(database, is_enabled=settings.event_days > 0)
     health = HealthWatch(HealthSampleStore(database, event_store), settings.deletion_vector_target_bytes)
@@ -202,7 +202,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         health,
         iceberg_conversion,
         alone=database.alone,
-        enabled=settings.log_maintenance,
+        is_on=settings.log_maintenance,
     )
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)

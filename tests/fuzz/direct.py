@@ -25,7 +25,7 @@ class DirectLake:
         """Return the table in a folder."""
         location = self._roots.canonical(locations.canonical(folder))
         return DirectTable(
-            ObjectStore(location, allowed=self._roots.allows), self._roots, self._loader, self._engine
+            ObjectStore(location, is_allowed=self._roots.allows), self._roots, self._loader, self._engine
         )
 
     def close(self):

@@ -17,7 +17,7 @@ def assert_sound(table, *, data_files=True, allow=()):
     objects = (
         table
         if isinstance(table, ObjectStore)
-        else ObjectStore(locations.canonical(str(table)), allowed=lambda _: True)
+        else ObjectStore(locations.canonical(str(table)), is_allowed=lambda _: True)
     )
     checked = check(SnapshotLoader(), objects, "checked", allowed=lambda _: True, data_files=data_files)
     findings = [

@@ -111,7 +111,7 @@ def grant(
     [bold]delvec grant reader group:analysts --pattern 'sales.*'[/bold]
     """
     with _access(context, database_url) as access:
-        made = access.grant(
+        new_grant = access.grant(
             cast(Role, role),
             grantee,
             table=table,
@@ -120,9 +120,9 @@ def grant(
             all_tables=all_tables,
         )
     if session(context).as_json:
-        print_json(made)
+        print_json(new_grant)
     else:
-        say(f"granted '{grantee}' the role {role} on {_on(made)}")
+        say(f"granted '{grantee}' the role {role} on {_on(new_grant)}")
 
 
 def revoke(

@@ -118,13 +118,13 @@ def backup(
         # Atomic, and never readable by others.
         number, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
         try:
-            with os.fdopen(number, "w", encoding="utf-8") as written:
+            with os.fdopen(number, "w", encoding="utf-8") as output:
                 rows = -2  # the first and the last line
                 for line in lines(database):
-                    written.write(line)
+                    output.write(line)
                     rows += 1
-                written.flush()
-                os.fsync(written.fileno())
+                output.flush()
+                os.fsync(output.fileno())
             Path(draft).replace(file)
         except BaseException:
             Path(draft).unlink(missing_ok=True)

@@ -221,13 +221,13 @@ def _print_partitions(partitions: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_overlap(column: Mapping[str, Any]) -> None:
-    average, unbounded = column["average-depth"], column["unbounded-files"]
+    average, num_unbounded = column["average-depth"], column["unbounded-files"]
     opened = (
         "is in no file's statistics"
         if average is None
         else f"opens {average:.1f} files on average, {number(column['max-depth'])} at most"
     )
-    print(f"\nA lookup by {column['column']} {opened}; {_of(unbounded, 'file')} without bounds.")
+    print(f"\nA lookup by {column['column']} {opened}; {_of(num_unbounded, 'file')} without bounds.")
     for file in column["files"]:
         print(
             printable(

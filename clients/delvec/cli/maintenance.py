@@ -47,16 +47,16 @@ def checkpoint(
         )
     elif checkpoint_result["result"] == "exists":
         say(f"nothing written: version {checkpoint_result['version']} already has a checkpoint")
-    cleaned = checkpoint_result.get("clean-up")
-    if cleaned is None:
+    clean_up_result = checkpoint_result.get("clean-up")
+    if clean_up_result is None:
         return
-    for path in cleaned["deleted"]:
+    for path in clean_up_result["deleted"]:
         print(path)
     verb = "would be deleted" if dry_run else "deleted"
-    if cleaned.get("kept-because"):
-        say(f"nothing {verb}: {cleaned['kept-because']}")
+    if clean_up_result.get("kept-because"):
+        say(f"nothing {verb}: {clean_up_result['kept-because']}")
     else:
-        say(f"{counted(len(cleaned['deleted']), 'file')} {verb}")
+        say(f"{counted(len(clean_up_result['deleted']), 'file')} {verb}")
 
 
 def check(

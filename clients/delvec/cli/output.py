@@ -60,20 +60,20 @@ def working(
         yield
         return
     fraction()  # the first call makes sources report progress
-    ended = threading.Event()
-    shown = threading.Thread(target=_show, args=(what, fraction, detail, ended), daemon=True)
-    shown.start()
+    stop_event = threading.Event()
+    thread = threading.Thread(target=_show, args=(what, fraction, detail, stop_event), daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        ended.set()
-        shown.join()
+        stop_event.set()
+        thread.join()
 
 
 def _show(
-    what: str, fraction: Callable[[], float | None], detail: Callable[[], str], ended: threading.Event
+    what: str, fraction: Callable[[], float | None], detail: Callable[[], str], stop_event: threading.Event
 ) -> None:
-    if ended.wait(_QUICK_SECONDS):
+    if stop_event.wait(_QUICK_SECONDS):
         return
     columns = (
         SpinnerColumn(),
@@ -84,7 +84,7 @@ def _show(
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None, detail="")
-        while not ended.wait(_LOOK_SECONDS):
+        while not stop_event.wait(_LOOK_SECONDS):
             done = fraction()
             # Without a number the bar pulses.
             bar.update(task, total=None if done is None else 1.0, completed=done or 0.0, detail=detail())

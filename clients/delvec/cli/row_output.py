@@ -88,13 +88,13 @@ class Destination:
 
     def _show(self, limited_rows: pa.RecordBatchReader) -> None:
         rows = limited_rows.read_all()
-        shown = rows.slice(0, _SHOWN if self._limit is None else self._limit)
+        shown_rows = rows.slice(0, _SHOWN if self._limit is None else self._limit)
         print_table(
-            shown.column_names,
-            zip(*(column.to_pylist() for column in shown.columns), strict=True),
-            right=[field.name for field in shown.schema if is_number(field.type)],
+            shown_rows.column_names,
+            zip(*(column.to_pylist() for column in shown_rows.columns), strict=True),
+            right=[field.name for field in shown_rows.schema if is_number(field.type)],
         )
-        if shown.num_rows < rows.num_rows:
+        if shown_rows.num_rows < rows.num_rows:
             say(f"showing the first {_SHOWN} rows; use --limit or --out for more")
 
 

@@ -136,7 +136,7 @@ def clone(
         raise typer.BadParameter("give --version or --timestamp, not both")
     now = session(context)
     with now.table(table) as source:
-        made, metrics = source.run_clone(
+        new_table, metrics = source.run_clone(
             target,
             shallow=shallow,
             version=version,
@@ -147,12 +147,12 @@ def clone(
             name=name,
         )
     if now.as_json:
-        print_made(made, metrics)
+        print_made(new_table, metrics)
     elif metrics.version is None:
-        say(f"nothing done: table '{made.name}' at {made.location} already exists")
+        say(f"nothing done: table '{new_table.name}' at {new_table.location} already exists")
     else:
         kind, files = "shallow" if shallow else "deep", counted(metrics["sourceNumOfFiles"], "file")
-        say(f"cloned '{source.name}' ({kind}, {files}): table '{made.name}' at {made.location}")
+        say(f"cloned '{source.name}' ({kind}, {files}): table '{new_table.name}' at {new_table.location}")
 
 
 def print_made(table: DeltaTable, done: Metrics) -> None:
@@ -309,19 +309,19 @@ def tables(
 
 def _dropped(now: Session, namespace: str | None) -> None:
     with now.connect() as lake:
-        chosen = [
+        dropped_tables = [
             table
             for table in lake.dropped_tables()
             if namespace is None or table.name.startswith(f"{namespace}.")
         ]
     if now.as_json:
-        print_json([table.model_dump(by_alias=True, exclude_none=True) for table in chosen])
+        print_json([table.model_dump(by_alias=True, exclude_none=True) for table in dropped_tables])
         return
     print_table(
         ["name", "id", "location", "dropped (UTC)", "kept until (UTC)"],
         [
             (table.name, table.id, table.location, moment(table.dropped_at), moment(table.kept_until))
-            for table in chosen
+            for table in dropped_tables
         ],
     )
 

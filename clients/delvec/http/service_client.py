@@ -67,7 +67,7 @@ class ServiceClient(ServiceAdapter):
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         roots: Roots | None = None,
-        vended: bool = False,
+        vends_credentials: bool = False,
     ) -> None:
         super().__init__(sleep=sleep, roots=roots)
         headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
@@ -87,7 +87,7 @@ class ServiceClient(ServiceAdapter):
         # The state for pickle.
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
-        self._vended = vended
+        self._vended = vends_credentials
         self._credentials: dict[str, TableCredentials] = {}
         self._http = httpx.Client(
             base_url=url,

@@ -49,18 +49,18 @@ class CatalogEntry:
 
 def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
     """Return the catalog's entry for a name of one to three parts, or None."""
-    quoted = _quoted(name)
+    quoted_name = _quoted(name)
     try:
         # PySpark logs errors of statements, even expected ones.
-        if not spark.catalog.tableExists(".".join(quoted)):
+        if not spark.catalog.tableExists(".".join(quoted_name)):
             return None
-        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {'.'.join(quoted)}").collect()
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {'.'.join(quoted_name)}").collect()
     except AnalysisException:
         return None
     facts = {row["col_name"]: row["data_type"] for row in rows}
     if str(facts.get("Provider", "")).lower() not in _FORMATS and facts.get("Type") != _VIEW:
         # For tables of Python data sources, that statement returns only the columns.
-        facts |= _listed(spark, quoted)
+        facts |= _listed(spark, quoted_name)
     provider = str(facts.get("Provider", "")).lower()
     if provider in _FORMATS and facts.get("Type") != _VIEW:
         return CatalogEntry("a Delta table", facts.get("Location"), facts.get("Type") == "EXTERNAL")

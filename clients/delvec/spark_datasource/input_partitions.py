@@ -53,13 +53,13 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
 
 def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
     group: list[FileSlice] = []
-    taken = 0
+    group_bytes = 0
     for part, nbytes in _slices(scan, size):
-        if group and taken + nbytes > size:
+        if group and group_bytes + nbytes > size:
             yield group
-            group, taken = [], 0
+            group, group_bytes = [], 0
         group.append(part)
-        taken += nbytes + _OPENING_BYTES
+        group_bytes += nbytes + _OPENING_BYTES
     if group:
         yield group
 

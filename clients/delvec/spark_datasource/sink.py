@@ -42,7 +42,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     error: str | None = None
 
     @classmethod
-    def by(cls, begun: WriteTransaction, batches: Iterator[pa.RecordBatch]) -> "Written":
+    def by(cls, transaction: WriteTransaction, batches: Iterator[pa.RecordBatch]) -> "Written":
         """Write the rows of this task; errors are returned: if raised, Spark would retry, and turn them into text.
 
         Raises:
@@ -51,7 +51,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         context = TaskContext.get()
         drop_zip_importers()
         try:
-            adds = begun.write(batches, context.partitionId() if context else 0)
+            adds = transaction.write(batches, context.partitionId() if context else 0)
         except DelvecError as error:
             if error.retryable:
                 raise

@@ -69,16 +69,16 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Runs on executors."""
         context = TaskContext.get()
-        begun = self._begin()
+        transaction = self._begin()
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if context is None or query is None:
             raise InternalError(
                 "Spark does not tell tasks which query they belong to; write with foreachBatch"
             )
-        done = begun.begun.app_transactions.get(self._request.txn_app or query, -1)
+        done = transaction.begun.app_transactions.get(self._request.txn_app or query, -1)
         # The batch was committed before a crash: nothing to write.
-        found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
-        return _BatchCommitMessage(query, found, begun if context.partitionId() == 0 else None)
+        found = Written([]) if batch is not None and int(batch) <= done else Written.by(transaction, iterator)
+        return _BatchCommitMessage(query, found, transaction if context.partitionId() == 0 else None)
 
     @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
@@ -88,16 +88,16 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             DelvecError: the error of a task or of the commit.
         """
         parts = [message for message in messages if isinstance(message, _BatchCommitMessage)]
-        begun = next((part.begun for part in parts if part.begun is not None), None)
+        transaction = next((part.begun for part in parts if part.begun is not None), None)
         adds = written([part.written for part in parts])
         if isinstance(adds, DelvecError):
             raise adds
-        if begun is None:
+        if transaction is None:
             raise InternalError(f"batch {batchId} lacks the result of its first task; run the query again")
-        if not (adds or begun.changes or self._replacement):
+        if not (adds or transaction.changes or self._replacement):
             return
         query, request = parts[0].query, self._request
-        begun.commit(
+        transaction.commit(
             driver_connection(request.url, request.token),
             adds,
             replace(request.options, txn=(request.txn_app or query, batchId)),

@@ -136,7 +136,7 @@ class WriteTransaction:
     def commit(
         self,
         lake: Connection,
-        written: Sequence[AddFile] | DelvecError,
+        files: Sequence[AddFile] | DelvecError,
         options: WriteOptions,
         replacement: Replacement | None,
         stream: Mapping[str, str] | None = None,
@@ -145,7 +145,7 @@ class WriteTransaction:
 
         Args:
             lake: the service.
-            written: the files of all tasks, or the error of one.
+            files: the files of all tasks, or the error of one.
             options: of the write.
             replacement: the rows to replace.
             stream: for a micro-batch, the operation parameters for the table's history.
@@ -153,7 +153,7 @@ class WriteTransaction:
         Raises:
             DelvecError: the error of a task or of the commit.
         """
-        with closing(_WrittenFiles(written)) as engine:
+        with closing(_WrittenFiles(files)) as engine:
             table = lake.table(self.target.location, engine=engine)
             service = table._service  # noqa: SLF001
             rows = NewRows(

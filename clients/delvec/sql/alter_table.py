@@ -19,7 +19,7 @@ __all__ = ["alter", "comment"]
 _Alteration: TypeAlias = Callable[[Alterations], Altered | None]
 
 
-def alter(lake: Catalog, cursor: Cursor, opened: "OpenTable") -> Altered:
+def alter(lake: Catalog, cursor: Cursor, open_table: "OpenTable") -> Altered:
     """Run ALTER TABLE table, and one of the changes of :class:`~delvec.alterations.Alterations`, or RENAME TO name.
 
     Raises:
@@ -35,7 +35,7 @@ def alter(lake: Catalog, cursor: Cursor, opened: "OpenTable") -> Altered:
         return Altered(None, "RENAME TABLE")
     changes = _changes(cursor)
     cursor.end()
-    alterations = opened(name).alter
+    alterations = open_table(name).alter
     if len(changes) == 1:
         altered = changes[0](alterations)
         assert altered is not None  # noqa: S101 - None is for blocks only
@@ -46,7 +46,7 @@ def alter(lake: Catalog, cursor: Cursor, opened: "OpenTable") -> Altered:
     return block.committed or Altered(None, None)
 
 
-def comment(cursor: Cursor, opened: "OpenTable") -> Altered:
+def comment(cursor: Cursor, open_table: "OpenTable") -> Altered:
     """Run COMMENT ON TABLE table IS 'text' | NULL, or COMMENT ON COLUMN table.column IS 'text' | NULL.
 
     Raises:
@@ -62,7 +62,7 @@ def comment(cursor: Cursor, opened: "OpenTable") -> Altered:
     cursor.expect("IS")
     text = None if cursor.take("NULL") else cursor.literal("a comment in quotes, or NULL")
     cursor.end()
-    alterations = opened(name).alter
+    alterations = open_table(name).alter
     altered = alterations.comment(text) if column is None else alterations.comment_column(column, text)
     assert altered is not None  # noqa: S101 - None is for blocks only
     return altered

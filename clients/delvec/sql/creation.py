@@ -50,7 +50,7 @@ class _Target:
 
 
 def create(
-    lake: Catalog, cursor: Cursor, opened: "OpenTable", run: "RunQuery", engine: Any
+    lake: Catalog, cursor: Cursor, open_table: "OpenTable", run: "RunQuery", engine: Any
 ) -> Metrics | Altered:
     """Run CREATE [OR REPLACE] TABLE [IF NOT EXISTS] or REPLACE TABLE: with columns, AS query, LIKE table, or as a clone.
 
@@ -66,7 +66,7 @@ def create(
     if_not_exists = not replaces and cursor.take("IF", "NOT", "EXISTS")
     target = _Target(newest_version(cursor).name, replaces, must_exist, if_not_exists)
     if cursor.word() in ("SHALLOW", "DEEP", "CLONE"):
-        return _clone(cursor, opened, target)
+        return _clone(cursor, open_table, target)
     source = cursor.table() if cursor.take("LIKE") else None
     schema: Any = None
     if source is None and cursor.take("("):
@@ -80,9 +80,11 @@ def create(
         cursor.fail("the columns are those of the query: leave out the list of columns")
     making = _Creation(lake, target, clauses, engine)
     if query is not None:
-        return making.as_query(query, opened, run)
+        return making.as_query(query, open_table, run)
     if source is not None:
-        return making.create(clauses.over(definition_of(opened(source), source.version, source.timestamp)))
+        return making.create(
+            clauses.over(definition_of(open_table(source), source.version, source.timestamp))
+        )
     if schema is not None:
         return making.create(clauses.definition(schema))
     if clauses.location is None or clauses.defines:
@@ -166,7 +168,7 @@ class _Creation:
         operation = "REPLACE TABLE" if self.target.must_exist else REPLACING
         return Altered(existing.replace_with(definition, operation).version, operation)
 
-    def as_query(self, query: str, opened: "OpenTable", run: "RunQuery") -> Metrics | Altered:
+    def as_query(self, query: str, open_table: "OpenTable", run: "RunQuery") -> Metrics | Altered:
         """Create or replace the table with the rows of a query: replaced in one version, created in two."""
         existing = self._existing()
         if existing is not None and not self.target.replaces:
@@ -180,7 +182,7 @@ class _Creation:
             operation = "REPLACE TABLE" if self.target.must_exist else REPLACING
             return table.replace_with(self._of_rows(rows), f"{operation} AS SELECT", rows)
 
-        return with_rows(query, existing, opened, run, change)
+        return with_rows(query, existing, open_table, run, change)
 
     def _of_rows(self, rows: Any) -> TableDefinition:
         return self.clauses.definition(schema_from(rows.schema))
@@ -220,7 +222,7 @@ class _Creation:
         return table
 
 
-def _clone(cursor: Cursor, opened: "OpenTable", target: _Target) -> Metrics:
+def _clone(cursor: Cursor, open_table: "OpenTable", target: _Target) -> Metrics:
     """Run the rest of CREATE TABLE target [SHALLOW | DEEP] CLONE source [VERSION | TIMESTAMP AS OF ...].
 
     TBLPROPERTIES (key = value, ...) and LOCATION 'path' may follow, in any order.
@@ -239,7 +241,7 @@ def _clone(cursor: Cursor, opened: "OpenTable", target: _Target) -> Metrics:
             properties = table_properties(cursor)
         else:
             cursor.fail("TBLPROPERTIES (...), LOCATION '...' or the end of the statement is expected")
-    return opened(source).run_clone(
+    return open_table(source).run_clone(
         target.at(location),
         name=None if location is None else target.name,
         shallow=shallow,

@@ -36,14 +36,14 @@ def with_defaults(
         ExpressionNotAllowed: the default uses a function or syntax that defaults may not use.
     """
     tree = parse_query(text, "spark").tree
-    unchanged = text, None if columns is None else list(columns)
+    original = text, None if columns is None else list(columns)
     if not isinstance(tree, exp.Values) or not any(map(_is_default, tree.find_all(exp.Var, exp.Column))):
-        return unchanged
+        return original
     schema = StructType.from_json(table.snapshot().table_schema)
     names = schema.names if columns is None else list(columns)
     rows = [list(row.expressions) for row in tree.expressions]
     if any(len(row) != len(names) for row in rows) or not all(name in schema for name in names):
-        return unchanged  # The statement's own check says what is wrong.
+        return original  # The statement's own check says what is wrong.
     fields = [schema.field(name) for name in names]
     column_positions = [
         place for place, values in enumerate(zip(*rows, strict=True)) if not all(map(_is_default, values))

@@ -23,7 +23,7 @@ _LISTED: Final = 1000
 """Number of paths that delta-spark shows in a dry run."""
 
 
-def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
+def optimize(cursor: Cursor, open_table: "OpenTable") -> Metrics:
     """Run OPTIMIZE table [FULL] [WHERE condition over partition columns] [ZORDER BY (columns)] [DRY RUN]."""
     cursor.expect("OPTIMIZE")
     name = newest_version(cursor)
@@ -33,7 +33,7 @@ def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
     options = OptimizeOptions(where, zorder_by=columns, full=full and not columns, dry_run=dry_run)
-    return opened(name).optimize.run(options)
+    return open_table(name).optimize.run(options)
 
 
 def _zorder_by(cursor: Cursor) -> list[str]:
@@ -48,16 +48,16 @@ def _zorder_by(cursor: Cursor) -> list[str]:
     return found
 
 
-def analyze(cursor: Cursor, opened: "OpenTable") -> Metrics:
+def analyze(cursor: Cursor, open_table: "OpenTable") -> Metrics:
     """Run ANALYZE TABLE table COMPUTE DELTA STATISTICS."""
     cursor.expect("ANALYZE", "TABLE")
     name = newest_version(cursor)
     cursor.expect("COMPUTE", "DELTA", "STATISTICS")
     cursor.end()
-    return opened(name).compute_statistics()
+    return open_table(name).compute_statistics()
 
 
-def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
+def reorg(cursor: Cursor, open_table: "OpenTable") -> Metrics:
     """Run REORG TABLE table [WHERE condition over partition columns] APPLY (PURGE) [DRY RUN]."""
     cursor.expect("REORG")
     cursor.take("TABLE")
@@ -66,11 +66,11 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     cursor.expect("APPLY", "(", "PURGE", ")")
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    return opened(name).optimize.run(OptimizeOptions(where, purge=True, dry_run=dry_run))
+    return open_table(name).optimize.run(OptimizeOptions(where, purge=True, dry_run=dry_run))
 
 
 def vacuum(
-    cursor: Cursor, opened: "OpenTable", rows: "RunQuery", spark: "SparkSession | None" = None
+    cursor: Cursor, open_table: "OpenTable", rows: "RunQuery", spark: "SparkSession | None" = None
 ) -> pa.Table:
     """Run VACUUM table [FULL | LITE] [USING INVENTORY table | (query)] [RETAIN n HOURS] [DRY RUN].
 
@@ -106,7 +106,7 @@ def vacuum(
             cursor.fail(
                 "FULL, LITE, USING INVENTORY, RETAIN n HOURS, DRY RUN or the end of the statement is expected"
             )
-    table = opened(name)
+    table = open_table(name)
     files = None if inventory is None else rows(parse_query(inventory, "spark"))
     vacuum_result = table.vacuum(
         hours,
@@ -137,7 +137,7 @@ def _inventory(cursor: Cursor) -> str:
     return f"SELECT * FROM {cursor.text[start : cursor.position]}"  # noqa: S608 - parsed before it runs
 
 
-def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:
+def restore(cursor: Cursor, open_table: "OpenTable") -> Metrics:
     """Run RESTORE [TABLE] table TO VERSION AS OF version | TIMESTAMP AS OF 'timestamp'."""
     cursor.expect("RESTORE")
     if cursor.word(1) not in ("TO", "."):
@@ -151,10 +151,10 @@ def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:
         cursor.expect("VERSION", "AS", "OF")
         target = cursor.whole_number("a version")
     cursor.end()
-    return opened(name).restore(target)
+    return open_table(name).restore(target)
 
 
-def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
+def fsck(cursor: Cursor, open_table: "OpenTable") -> pa.Table:
     """Run FSCK REPAIR TABLE table [METADATA ONLY] [DRY RUN]: as on Databricks, METADATA ONLY keeps missing files.
 
     Returns:
@@ -165,7 +165,7 @@ def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     keeps = cursor.take("METADATA", "ONLY")
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    repair_result = opened(name).repair(dry_run=dry_run, drop_missing_files=not keeps)
+    repair_result = open_table(name).repair(dry_run=dry_run, drop_missing_files=not keeps)
     rows = [{**entry, "repaired": not dry_run} for entry in repair_result["repaired"]]
     rows += [
         {**entry, "repaired": False, "action": None, "repair": None} for entry in repair_result["unrepaired"]
@@ -175,7 +175,7 @@ def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:
+def generate(cursor: Cursor, open_table: "OpenTable") -> pa.Table:
     """Run GENERATE symlink_format_manifest FOR TABLE table.
 
     Returns:
@@ -188,5 +188,5 @@ def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     cursor.expect("FOR", "TABLE")
     name = newest_version(cursor)
     cursor.end()
-    opened(name).generate()
+    open_table(name).generate()
     return pa.table({})

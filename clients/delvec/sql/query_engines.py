@@ -195,13 +195,15 @@ def _located(reason: str, text: str, query: str) -> InvalidStatement:
 def _planned(source: DeltaTable, table: TableName, condition: str | None) -> Scan:
     if condition is not None:
         try:
-            scan, parsed = source.plan(None, condition, table.version, table.timestamp)
+            scan, predicate = source.plan(None, condition, table.version, table.timestamp)
         except DelvecError:
             # It only skips files; the engine reports errors in the query.
             pass
         else:
             # DuckDB compares FLOAT with 0.1 as FLOATs, but data skipping follows Spark and compares as DOUBLEs.
-            if parsed is None or not any(scan.schema.field(name).type == _FLOAT for name in parsed.columns):
+            if predicate is None or not any(
+                scan.schema.field(name).type == _FLOAT for name in predicate.columns
+            ):
                 return scan
     return source.plan(None, None, table.version, table.timestamp)[0]
 

@@ -65,15 +65,15 @@ def _explain(cursor: Cursor, session: _Session) -> pa.Table:
     word, at = cursor.word(), cursor.position
     text = cursor.text[at:].rstrip().rstrip(";")
     explanation = Explanation(session.opened, on_spark=session.spark is not None)
-    changed = {"DELETE": row_statements.delete, "UPDATE": row_statements.update}.get(word)
+    row_change = {"DELETE": row_statements.delete, "UPDATE": row_statements.update}.get(word)
     if word in QUERIES:
         explanation.rows(parse_query(text, "spark"))
     elif word in ("INSERT", "CREATE", "REPLACE"):
         explanation.query_in(text)
     elif word == "OPTIMIZE":
         maintenance.optimize(Cursor(text), explanation.open)
-    elif word == "MERGE" or changed is not None:
-        change = changed or (
+    elif word == "MERGE" or row_change is not None:
+        change = row_change or (
             lambda statement, opened: row_statements.merge(
                 statement, opened, explanation.source(session.rows)
             )

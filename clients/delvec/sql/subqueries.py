@@ -64,7 +64,7 @@ class _Subquery:
 
 
 def with_values(
-    text: str, opened: "OpenTable", run: "RunQuery", execute: Callable[[str, "OpenTable"], _Result]
+    text: str, open_table: "OpenTable", run: "RunQuery", execute: Callable[[str, "OpenTable"], _Result]
 ) -> _Result:
     """Run a DELETE, UPDATE or MERGE with the values of its subqueries.
 
@@ -73,7 +73,7 @@ def with_values(
 
     Args:
         text: the statement.
-        opened: opens tables.
+        open_table: opens tables.
         run: runs queries.
         execute: runs a statement without subqueries, with what opens its tables.
 
@@ -84,14 +84,14 @@ def with_values(
     target, aliases = _target(text)
     subqueries = _subqueries(text, aliases)
     if not subqueries:
-        return execute(text, opened)
-    table = opened(target)
+        return execute(text, open_table)
+    table = open_table(target)
     versions: dict[str, int] = {}
     own: list[str] = []
     for each in subqueries:
         for name in each.query.newest():
             try:
-                read = opened(name)
+                read = open_table(name)
             except TableNotFound:  # perhaps a view of the Spark session
                 continue
             now = read.snapshot()
@@ -108,7 +108,7 @@ def with_values(
 
     def attempt(changed: "DeltaTable", fixed: Mapping[str, int]) -> Any:
         statement = _filled(text, subqueries, fixed, run)
-        return execute(statement, lambda name: changed if name == target else opened(name))
+        return execute(statement, lambda name: changed if name == target else open_table(name))
 
     if not own:
         result: _Result = attempt(table, versions)
@@ -190,15 +190,15 @@ def _decorrelated(text: str, subquery: _Subquery, outer: frozenset[str]) -> _Sub
     """
     if not _outer_columns(subquery.query.tree, subquery.query.tree, outer):
         return subquery
-    keyed = _with_keys(subquery.query.tree, outer) if subquery.kind == "exists" else None
-    if keyed is None:
+    tree_and_keys = _with_keys(subquery.query.tree, outer) if subquery.kind == "exists" else None
+    if tree_and_keys is None:
         raise invalid(
             text,
             subquery.at,
             "the subquery depends on each row that is changed, which is only possible with EXISTS and equal columns "
             "(WHERE s.id = t.id AND ...); write a MERGE whose source is the query.",
         )
-    tree, keys = keyed
+    tree, keys = tree_and_keys
     return replace(subquery, query=Query(tree.sql(dialect=SPARK), tree), keys=keys)
 
 

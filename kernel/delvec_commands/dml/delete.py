@@ -79,13 +79,13 @@ def delete(
     transaction.remove(whole.files["path"].to_pylist())
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    deleted = touched_files.rows_of([*_whole_files(whole), *files])
+    num_deleted_rows = touched_files.rows_of([*_whole_files(whole), *files])
     # The service's count takes precedence: it uses the statistics in the log.
-    counted = {} if deleted is None else {"numDeletedRows": deleted}
+    counted = {} if num_deleted_rows is None else {"numDeletedRows": num_deleted_rows}
     commit_response = transaction.commit(
         metrics={"numCopiedRows": num_copied_rows, **counted, **clock.metrics()}
     )
-    return Metrics.of(commit_response, {**_METRICS, "numDeletedRows": deleted})
+    return Metrics.of(commit_response, {**_METRICS, "numDeletedRows": num_deleted_rows})
 
 
 def delete_keys(

@@ -129,15 +129,15 @@ class ChangeStatements:
             source: the part.
             strictly: evaluate expressions for live rows only, which is slower.
         """
-        clause, join = self._clause(), self._join()
-        select_list = [f"{TARGET}.{FILE_INDEX}", f"{TARGET}.{FILE_HASH}", f"{TARGET}.{ROW_INDEX}"]
-        select_list.append(f"CAST({clause} AS SMALLINT) AS {CLAUSE}")
+        clause, joined = self._clause(), self._join()
+        listed = [f"{TARGET}.{FILE_INDEX}", f"{TARGET}.{FILE_HASH}", f"{TARGET}.{ROW_INDEX}"]
+        listed.append(f"CAST({clause} AS SMALLINT) AS {CLAUSE}")
         if self._change.marks:
-            select_list.append(f"{SOURCE}.{SOURCE_ROW}")
+            listed.append(f"{SOURCE}.{SOURCE_ROW}")
         if self.updates:
-            select_list += self._new_values(clause)
+            listed += self._new_values(clause)
         if self._change.change_feed:
-            select_list += [
+            listed += [
                 f"{TARGET}.{quoted(name)} AS {old_column(number)}"
                 for number, name in enumerate(self._scan.schema.names)
             ]
@@ -149,7 +149,7 @@ class ChangeStatements:
             where = f"CASE WHEN {TARGET}.{LIVE} THEN ({where}) END"
         rows = self._rows(source, scanned or source.sql, strictly=strictly)
         condition = "" if where is None else f" WHERE {where}"
-        return f"SELECT {', '.join(select_list)} FROM ({rows}) AS {TARGET}{join}{condition}"  # noqa: S608 - of quoted parts
+        return f"SELECT {', '.join(listed)} FROM ({rows}) AS {TARGET}{joined}{condition}"  # noqa: S608 - of quoted parts
 
     def _filtered_scan(self, source: ScanSource) -> str | None:
         """Return the scan with the only clause's condition pushed into it; None if that is not possible."""
@@ -160,23 +160,23 @@ class ChangeStatements:
             expression_sql(conditions[0], over=TARGET, filters=True), self._target_columns(conditions[0])
         )
 
-    def _rows(self, source: ScanSource, scan_sql: str, *, strictly: bool) -> str:
+    def _rows(self, source: ScanSource, scanned: str, *, strictly: bool) -> str:
         hides = strictly and source.live is not None and self._on is not None
-        select_list = []
+        listed = []
         for name in self.columns:
             column = quoted(name)
-            select_list.append(f"CASE WHEN {LIVE} THEN {column} END AS {column}" if hides else column)
-        select_list += [
-            f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}"
+            listed.append(f"CASE WHEN {LIVE} THEN {column} END AS {column}" if hides else column)
+        listed += [
+            f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}"
             for item in self._target.schema.fields
             if item.name in self._used and item.name not in self._scan.schema
         ]
-        if source.live is None and len(select_list) == len(self.columns):
-            return scan_sql  # a SELECT around it would bind every column once more
-        select_list += [FILE_INDEX, FILE_HASH, ROW_INDEX]
-        select_list += [] if source.live is None else [LIVE]
+        if source.live is None and len(listed) == len(self.columns):
+            return scanned  # a SELECT around it would bind every column once more
+        listed += [FILE_INDEX, FILE_HASH, ROW_INDEX]
+        listed += [] if source.live is None else [LIVE]
         where = "" if source.live is None else f" WHERE {source.live}"
-        return f"SELECT {', '.join(select_list)} FROM ({scan_sql}) AS {INTERNAL('scan')}{where}"  # noqa: S608
+        return f"SELECT {', '.join(listed)} FROM ({scanned}) AS {INTERNAL('scan')}{where}"  # noqa: S608
 
     def _join(self) -> str:
         if self._on is None:
@@ -193,15 +193,13 @@ class ChangeStatements:
 
     def _clause(self) -> str:
         """Return the number of the clause that applies to a row."""
-        when_matched = _first(rule for rule in self._rules if rule.clause.match == "matched")
+        matched = _first(rule for rule in self._rules if rule.clause.match == "matched")
         missing = _first(rule for rule in self._rules if rule.clause.match == "not-matched-by-source")
         if " LEFT JOIN " not in self._join():
             return (
-                when_matched
-                if "not-matched-by-source" not in {r.clause.match for r in self._rules}
-                else missing
+                matched if "not-matched-by-source" not in {r.clause.match for r in self._rules} else missing
             )
-        return f"CASE WHEN {SOURCE}.{SOURCE_ROW} IS NOT NULL THEN {when_matched} ELSE {missing} END"
+        return f"CASE WHEN {SOURCE}.{SOURCE_ROW} IS NOT NULL THEN {matched} ELSE {missing} END"
 
     def _where(self, clause: str) -> str | None:
         if self._change.marks:
@@ -215,7 +213,7 @@ class ChangeStatements:
     def _new_values(self, clause: str) -> list[str]:
         updates = [rule for rule in self._rules if rule.clause.action == "update"]
         is_only = len(self._rules) == 1 and not self._change.marks
-        select_list = []
+        listed = []
         for number in range(len(self._target.schema.fields)):
             values = [rule.values[number] for rule in updates]
             plain = all(_is_plain(rule.clause.values[number]) for rule in updates)
@@ -225,8 +223,8 @@ class ChangeStatements:
             else:
                 cases = (f"WHEN {rule.number} THEN {rule.values[number]}" for rule in updates)
                 value = f"CASE {clause} {' '.join(cases)} END"
-            select_list.append(f"{value} AS {new_column(number)}")
-        return select_list
+            listed.append(f"{value} AS {new_column(number)}")
+        return listed
 
     # --- rows of the source -----------------------------------------------------------------------------------
 
@@ -236,18 +234,18 @@ class ChangeStatements:
         Its columns: ``CLAUSE``; new values.
         """
         clause = _first(self._inserts)
-        select_list = [f"CAST({clause} AS SMALLINT) AS {CLAUSE}"]
+        listed = [f"CAST({clause} AS SMALLINT) AS {CLAUSE}"]
         for number in range(len(self._target.schema.fields)):
             if len(self._inserts) == 1:
                 value = self._inserts[0].values[number]
             else:
                 cases = (f"WHEN {rule.number} THEN {rule.values[number]}" for rule in self._inserts)
                 value = f"CASE {clause} {' '.join(cases)} END"
-            select_list.append(f"{value} AS {new_column(number)}")
+            listed.append(f"{value} AS {new_column(number)}")
         where = self._inserts[0].condition if len(self._inserts) == 1 else f"({clause}) >= 0"
         condition = "" if where is None else f" WHERE {where}"
         return (
-            f"SELECT {', '.join(select_list)} FROM {SOURCE_TABLE} AS {SOURCE} "  # noqa: S608 - of quoted parts
+            f"SELECT {', '.join(listed)} FROM {SOURCE_TABLE} AS {SOURCE} "  # noqa: S608 - of quoted parts
             f"SEMI JOIN {UNMATCHED} AS u ON {SOURCE}.{SOURCE_ROW} = u.{SOURCE_ROW}{condition}"
         )
 
@@ -276,7 +274,7 @@ class ChangeStatements:
 
     def _value(self, value: Expression | None, item: StructField) -> str:
         if value is None:
-            return f"CAST(NULL AS {sql_type(item.type, has_mapping=False)})"
+            return f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
         if value.kind in _ONLY:
             return assigned("NULL", None, item.type, item.name)
         sql = expression_sql(value)
@@ -339,8 +337,8 @@ def old_column(number: int) -> str:
 
 
 def _types_of(connection: Any, values: Iterable[str], relations: str) -> Sequence[Any]:
-    select_list = ", ".join(f"{sql} AS v{number}" for number, sql in enumerate(values))
-    return list(connection.sql(f"SELECT {select_list} FROM {relations}").types)  # noqa: S608 - of quoted parts
+    listed = ", ".join(f"{sql} AS v{number}" for number, sql in enumerate(values))
+    return list(connection.sql(f"SELECT {listed} FROM {relations}").types)  # noqa: S608 - of quoted parts
 
 
 def _first(rules: Iterable[_Rule]) -> str:
@@ -366,7 +364,6 @@ def _all_columns(scan: StructType, target: StructType) -> StructType:
 
 def _empty_columns(schema: StructType) -> str:
     nulls = (
-        f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}"
-        for item in schema.fields
+        f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}" for item in schema.fields
     )
     return ", ".join(nulls) or f"NULL AS {INTERNAL('none')}"

@@ -176,13 +176,19 @@ def resolve(
         for path, new in changes.statistics.items()
         if path in files and files[path].deletion_vector == new.deletion_vector
     ]
-    repaired = [
+    repaired_files = [
         FileWithNewVector(repair.becomes, repair.rows, 0, is_repacked=True)
         for repair in changes.repairs
         if repair.becomes is not None and repair.rows is not None
     ]
     return Resolved(
-        removed_files, marked_files, _marked_adds(changes, table), rows_marked, rows_removed, again, repaired
+        removed_files,
+        marked_files,
+        _marked_adds(changes, table),
+        rows_marked,
+        rows_removed,
+        again,
+        repaired_files,
     )
 
 

@@ -90,7 +90,7 @@ def repair(
         StorageError: storage did not answer.
         ServiceUnavailable: the log is repeatedly cleaned up while it is read.
     """
-    hashed = request_hash("repair", table.record.id, request.model_dump(mode="json", by_alias=True))
+    digest = request_hash("repair", table.record.id, request.model_dump(mode="json", by_alias=True))
     repair_result = Repaired(-1)
     conflict: Conflict | None = None
     for _ in range(_ATTEMPTS):
@@ -103,7 +103,7 @@ def repair(
         if request.dry_run:
             repair_result.take(plan)
             return repair_result
-        result = commits.commit(table, _changes(plan, request, transaction_id, hashed))
+        result = commits.commit(table, _changes(plan, request, transaction_id, digest))
         if isinstance(result, Conflict):
             conflict = result
             continue
@@ -118,7 +118,7 @@ def repair(
     return conflict or repair_result
 
 
-def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, hashed: str) -> Changes:
+def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, digest: str) -> Changes:
     actions = Counter(each.action for each in plan.repairs)
     return Changes(
         operation=_OPERATION,
@@ -133,5 +133,5 @@ def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, hash
         },
         data_change=any(repair.loses_rows for repair in plan.files),
         user_metadata=request.user_metadata,
-        request_hash=hashed,
+        request_hash=digest,
     )

@@ -84,19 +84,19 @@ class TablePreparation:
         if row_tracking_change.enables_row_tracking(changes, self._newest().configuration):
             self._number_rows(changes)
             return True
-        dropped = next((change for change in changes if isinstance(change, DropFeature)), None)
-        if dropped is None:
+        drop = next((change for change in changes if isinstance(change, DropFeature)), None)
+        if drop is None:
             return False
         if len(changes) > 1:
             raise InvalidTableChange(
-                f"The table feature '{dropped.feature}' must be dropped in a request of its own: it may take "
+                f"The table feature '{drop.feature}' must be dropped in a request of its own: it may take "
                 "several versions.",
-                feature=dropped.feature,
+                feature=drop.feature,
             )
-        self._turn_off(dropped)
-        if leaves_deletion_vectors(dropped):
+        self._turn_off(drop)
+        if leaves_deletion_vectors(drop):
             self._keep_vectors()
-        if needs_barrier(dropped):
+        if needs_barrier(drop):
             self._write_barrier()
         return True
 
@@ -239,14 +239,14 @@ class TablePreparation:
         )
 
     def _check_counted(self, files: pa.Table, version: int) -> None:
-        uncounted = files.filter(pc.is_null(files["num_records"]))["path"].slice(0, 5).to_pylist()
-        if uncounted:
+        paths = files.filter(pc.is_null(files["num_records"]))["path"].slice(0, 5).to_pylist()
+        if paths:
             raise InvalidTableChange(
                 f"Rows of table '{self._table.name}' (version {version}) cannot get ids, because the statistics of "
-                f"these files lack the number of rows: {', '.join(uncounted)}. Rewrite the files first.",
+                f"these files lack the number of rows: {', '.join(paths)}. Rewrite the files first.",
                 table=self._table.name,
                 version=version,
-                files=uncounted,
+                files=paths,
             )
 
     def _send(self, operation: str, read_version: int, **changes: Any) -> CommitResult:

@@ -37,7 +37,7 @@ class Checked(Request):
     parsed: Any = None
     """The body as JSON values."""
 
-    async def load(self, model: TypeAdapter[Any], *, limit: int, setting: str, required: bool) -> None:
+    async def load(self, model: TypeAdapter[Any], *, limit: int, setting: str, is_required: bool) -> None:
         """Read, parse and check the body.
 
         Raises:
@@ -47,7 +47,7 @@ class Checked(Request):
         """
         self._body = body = await self._read(limit, setting)
         if not body:
-            if required:
+            if is_required:
                 raise BadRequest(
                     "The request has no body; send a JSON object with Content-Type: application/json."
                 )
@@ -59,7 +59,7 @@ class Checked(Request):
 
     async def _read(self, limit: int, setting: str) -> bytes:
         chunks: list[bytes] = []
-        received = 0
+        num_bytes = 0
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
@@ -70,19 +70,19 @@ class Checked(Request):
             raise _too_large(limit, setting)
         while True:
             try:
-                async with asyncio.timeout_at(start + _PATIENCE_SECONDS + received / _BYTES_PER_SECOND):
+                async with asyncio.timeout_at(start + _PATIENCE_SECONDS + num_bytes / _BYTES_PER_SECOND):
                     message = await self.receive()
             except TimeoutError:
                 raise RequestTimeout(
-                    f"The request body arrived too slowly: {received} bytes in {loop.time() - start:.0f} seconds. "
+                    f"The request body arrived too slowly: {num_bytes} bytes in {loop.time() - start:.0f} seconds. "
                     "Nothing was done.",
-                    received=received,
+                    received=num_bytes,
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             chunk = message.get("body", b"")
-            received += len(chunk)
-            if received > limit:
+            num_bytes += len(chunk)
+            if num_bytes > limit:
                 raise _too_large(limit, setting)
             chunks.append(chunk)
             if not message.get("more_body"):
@@ -128,7 +128,7 @@ def _parsed(body: bytes) -> Any:
         )
     try:
         # Strict decoding: the json module would accept lone surrogates.
-        parsed = _DECODER.decode(body.decode())
+        document = _DECODER.decode(body.decode())
     except UnicodeDecodeError as error:
         raise BadRequest(f"The request body is not valid UTF-8 (byte {error.start}).") from None
     except RecursionError:
@@ -138,8 +138,8 @@ def _parsed(body: bytes) -> Any:
             f"The request is not valid: body: JSON decode error: {error.msg} (line {error.lineno}, column {error.colno})."
         ) from None
     if any(each in body for each in _LONE_SURROGATES):
-        check_texts(parsed)
-    return parsed
+        check_texts(document)
+    return document
 
 
 def _too_deep() -> BadRequest:

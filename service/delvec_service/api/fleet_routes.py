@@ -65,13 +65,13 @@ def get_fleet(service: ServiceState, access: Caller) -> FleetResponse:
             CommitInterval(
                 since=at,
                 seconds=3600,
-                committed=committed,
+                committed=num_committed,
                 rebased=rebased,
                 rows_saved=saved,
                 conflicts=conflicts,
             )
             for at in (first + timedelta(hours=hour) for hour in range(_HOURS))
-            for committed, rebased, saved, conflicts in [hours.get(at, (0, 0, 0, 0))]
+            for num_committed, rebased, saved, conflicts in [hours.get(at, (0, 0, 0, 0))]
         ],
         points=[_point(one.at, one) for one in past] + ([_point(now, totals)] if tables else []),
     )
@@ -98,7 +98,7 @@ def _totals(
     for one in tables:
         bands["unknown" if one.score is None else score_band(one.score)] += 1
     rows = sum(one.num_physical_rows or 0 for one in tables)
-    deleted = sum(one.num_deleted_rows or 0 for one in tables if one.num_physical_rows)
+    num_deleted = sum(one.num_deleted_rows or 0 for one in tables if one.num_physical_rows)
     counts = [outcomes[one.id] for one in tables if one.id in outcomes]
     return FleetTotals(
         namespace=namespace,
@@ -110,7 +110,7 @@ def _totals(
         num_unknown=bands["unknown"],
         size_in_bytes=sum(one.size_in_bytes or 0 for one in tables),
         num_files=sum(one.num_files or 0 for one in tables),
-        deleted_ratio=deleted / rows if rows else None,
+        deleted_ratio=num_deleted / rows if rows else None,
         deleted_bytes=sum(one.deleted_bytes or 0 for one in tables),
         scan_debt_seconds=round(sum(one.scan_debt_seconds or 0.0 for one in tables), 3),
         committed=sum(committed for committed, _ in counts),

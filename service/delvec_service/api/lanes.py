@@ -56,14 +56,14 @@ class Lane:
         kind: Kind,
         *,
         at_once: int,
-        queued: int,
+        max_queued: int,
         seconds: float,
         before: "Lane | None" = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self.kind = kind
         self.at_once = at_once
-        self.queued = queued
+        self.queued = max_queued
         self.seconds = seconds
         self._observer = observer
         self._running = 0
@@ -225,7 +225,7 @@ class Lanes:
     def __init__(
         self,
         *,
-        queued: int,
+        max_queued: int,
         seconds: float,
         maintenance_seconds: float,
         observer: Observer = NO_OBSERVER,
@@ -237,7 +237,7 @@ class Lanes:
                 Lane(
                     kind,
                     at_once=_AT_ONCE[kind],
-                    queued=queued,
+                    max_queued=max_queued,
                     seconds=maintenance_seconds if kind == "maintenance" else seconds,
                     before=self._lanes["commits"] if kind in _YIELDING else None,
                     observer=observer,

@@ -231,14 +231,14 @@ def _too_many_plans(owners: _LimitedSubjects, name: str) -> TooManyRequests:
 
 
 def _refused(
-    owners: _LimitedSubjects, name: str, limit: str, most: float, said: str, setting: str, wait: float
+    owners: _LimitedSubjects, name: str, limit: str, most: float, message: str, setting: str, wait: float
 ) -> TooManyRequests:
     whose = (
         f"'{name[:200]}' is limited to" if owners.of == "principal" else f"Table '{name[:200]}' is limited to"
     )
     after = max(math.ceil(wait * 1000) / 1000, 0.001)
     return TooManyRequests(
-        f"{whose} {said} per process ({setting}), and the limit is reached. Nothing was done. Retry in {after:g} "
+        f"{whose} {message} per process ({setting}), and the limit is reached. Nothing was done. Retry in {after:g} "
         "seconds.",
         limit=limit,
         of=owners.of,

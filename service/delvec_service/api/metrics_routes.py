@@ -87,15 +87,15 @@ async def _database_lines(request: Request, service: Service, *, openmetrics: bo
     if not hasattr(state, "metrics_threads"):
         # Separate threads: a stuck database must not take threads from anything else.
         state.metrics_threads = CapacityLimiter(_AT_ONCE)
-    asked = asyncio.ensure_future(
+    future = asyncio.ensure_future(
         anyio.to_thread.run_sync(_look, service, openmetrics, limiter=state.metrics_threads)
     )
-    finished, _ = await asyncio.wait((asked,), timeout=_DATABASE_SECONDS)
+    finished, _ = await asyncio.wait((future,), timeout=_DATABASE_SECONDS)
     try:
         if not finished:
-            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise ServiceUnavailable("The database does not answer.")
-        return asked.result()
+        return future.result()
     except DelvecError as error:
         logger.warning("metrics without the database", reason=error.message)
         return database_line(is_up=False, openmetrics=openmetrics)

@@ -87,14 +87,14 @@ async def readyz(request: Request) -> dict[str, str]:
 @config_router.get("/config", responses=responses(*COMMON))
 async def config(request: Request, service: ServiceState, access: Caller) -> ConfigResponse:
     """Return the version, endpoints and limits of this service."""
-    described = (
+    routes = (
         route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema
     )
     return ConfigResponse(
         version=VERSION,
         endpoints=sorted(
             f"{method} {route.path}"
-            for route in described
+            for route in routes
             for method in route.methods or ()
             if route.path.startswith("/v1/")
         ),

@@ -125,15 +125,18 @@ def responses(*errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:
     by_status: dict[int | str, list[type[DelvecError]]] = {}
     for error in dict.fromkeys(errors):
         by_status.setdefault(error.status, []).append(error)
-    declared: dict[int | str, dict[str, Any]] = {
+    declarations: dict[int | str, dict[str, Any]] = {
         status: {
             "model": ErrorEnvelope,
             "description": " ".join(f"`{cls.type}`: {_summary(cls)}" for cls in classes),
         }
         for status, classes in sorted(by_status.items(), key=lambda item: str(item[0]))
     }
-    declared["default"] = {"model": ErrorEnvelope, "description": "Any other error, in the same envelope."}
-    return declared
+    declarations["default"] = {
+        "model": ErrorEnvelope,
+        "description": "Any other error, in the same envelope.",
+    }
+    return declarations
 
 
 def _summary(cls: type[DelvecError]) -> str:

@@ -64,22 +64,22 @@ async def _docs(request: Request) -> Response:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    made = get_openapi(
+    openapi = get_openapi(
         title=app.title,
         version=app.version,
         description=app.description,
         routes=app.routes,
         tags=[{"name": name, "description": said} for name, said in TAGS.items()],
     )
-    schemas = made["components"]["schemas"]
+    schemas = openapi["components"]["schemas"]
     for shape in schemas.values():
         for name, field in shape.get("properties", {}).items():
             if "description" not in field and name in FIELDS:
                 field["description"] = FIELDS[name]
-    for operations in made["paths"].values():
+    for operations in openapi["paths"].values():
         for operation in operations.values():
             _complete(operation)
-    return made
+    return openapi
 
 
 def _complete(operation: dict[str, Any]) -> None:
@@ -103,31 +103,31 @@ def _shape(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _page(made: Mapping[str, Any], *, has_console: bool) -> str:
-    return "".join(_parts(made, has_console=has_console))
+def _page(openapi: Mapping[str, Any], *, has_console: bool) -> str:
+    return "".join(_parts(openapi, has_console=has_console))
 
 
-def _parts(made: Mapping[str, Any], *, has_console: bool) -> Iterator[str]:
-    title = f"{escape(made['info']['title'])} {escape(made['info']['version'])}"
+def _parts(openapi: Mapping[str, Any], *, has_console: bool) -> Iterator[str]:
+    title = f"{escape(openapi['info']['title'])} {escape(openapi['info']['version'])}"
     yield "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
     yield "<meta name='viewport' content='width=device-width,initial-scale=1'>"
     yield f"<title>{title}</title><style>{_STYLE}</style></head><body>"
     if has_console:
         yield "<p><a href='/'>Back to the console</a></p>"
     yield f"<h1>{title}</h1>"
-    yield _prose(made["info"]["description"])
+    yield _prose(openapi["info"]["description"])
     yield "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>.</p><nav>"
-    for tag in made["tags"]:
+    for tag in openapi["tags"]:
         yield f"<a href='#tag-{_anchor(tag['name'])}'>{escape(tag['name'])}</a>"
     yield "<a href='#shapes'>shapes</a></nav>"
-    for tag in made["tags"]:
+    for tag in openapi["tags"]:
         yield f"<h2 id='tag-{_anchor(tag['name'])}'>{escape(tag['name'])}</h2>{_prose(tag['description'])}"
-        for path, operations in made["paths"].items():
+        for path, operations in openapi["paths"].items():
             for method, operation in operations.items():
                 if tag["name"] in operation["tags"]:
                     yield from _operation(method, path, operation)
     yield "<h2 id='shapes'>Shapes</h2>"
-    for name, shape in sorted(made["components"]["schemas"].items()):
+    for name, shape in sorted(openapi["components"]["schemas"].items()):
         yield f"<details id='{_anchor(name)}'><summary><code>{escape(name)}</code></summary>"
         yield _prose(shape.get("description", ""))
         required = shape.get("required", ())

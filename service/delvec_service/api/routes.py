@@ -70,7 +70,7 @@ class Route(APIRoute):
                     model,
                     limit=settings.max_request_bytes if self.large else small,
                     setting="DELVEC_MAX_REQUEST_BYTES" if self.large else "DELVEC_MAX_DOCUMENT_BYTES",
-                    required=required,
+                    is_required=required,
                 )
             access: Access | None = raw_request.scope.get(ACCESS)
             principal = "" if access is None else access.name

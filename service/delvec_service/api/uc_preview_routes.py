@@ -66,30 +66,30 @@ def list_preview_commits(names: Names, body: PreviewCommitsRequest) -> dict[str,
 @_commits.post(_COMMITS)
 def preview_commit(names: Names, service: ServiceState, body: PreviewCommitRequest) -> dict[str, Any]:
     """Commit: publish a staged commit as the next version. A report of published versions is only checked."""
-    opened = names.by_id(body.table_id, "writer")
-    _check_place(opened, body.table_uri)
+    table = names.by_id(body.table_id, "writer")
+    _check_place(table, body.table_uri)
     commit = body.commit_info
 
     def check_before(snapshot: Snapshot) -> None:
-        check_report(body.latest_backfilled_version, opened, snapshot.version)
+        check_report(body.latest_backfilled_version, table, snapshot.version)
 
     if commit is None:
-        check_before(service.loader.load(opened.objects, opened.name, checkpoints=False))
+        check_before(service.loader.load(table.objects, table.name, checkpoints=False))
     else:
         staged = StagedFile(commit.version, commit.timestamp, commit.file_name, commit.file_size)
-        service.ratification.ratify(opened, staged, check_before)
+        service.ratification.ratify(table, staged, check_before)
     return {}
 
 
-def _check_place(opened: OpenTable, location: str) -> None:
+def _check_place(table: OpenTable, location: str) -> None:
     try:
-        is_here = canonical(location) == opened.location
+        is_here = canonical(location) == table.location
     except InvalidLocation:
         is_here = False
     if not is_here:
         raise BadRequest(
-            f"Table '{opened.name}' is at {opened.location}, and not at the table_uri {location[:200]!r}; load it again.",
-            table=opened.name,
+            f"Table '{table.name}' is at {table.location}, and not at the table_uri {location[:200]!r}; load it again.",
+            table=table.name,
         )
 
 

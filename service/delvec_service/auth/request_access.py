@@ -56,18 +56,18 @@ class Access:
         """Whether every table of a namespace is the principal's to maintain."""
         return at_least(self.rights.on_namespace(namespace), "maintainer")
 
-    def require(self, record: TableRecord, role: Role, asked: str | None = None) -> None:
+    def require(self, record: TableRecord, role: Role, requested_name: str | None = None) -> None:
         """Deny the request unless the principal has a role on a table.
 
         Raises:
-            TableNotFound: it may not read it; same message as if no table were called ``asked``.
+            TableNotFound: it may not read it; same message as if no table were called ``requested_name``.
             PermissionDenied: it may read it, but lacks the role.
         """
         self.is_decided = True
         held = self.rights.on_table(record.id, record.name)
         if held is None:
             self.was_denied = True
-            raise not_found(record.name if asked is None else asked)
+            raise not_found(record.name if requested_name is None else requested_name)
         if not at_least(held, role):
             self._refuse(role, held, f"table '{record.name}'", f"--table {record.name}")
 

@@ -41,11 +41,11 @@ def loaded(record: TableRecord, snapshot: Snapshot, maintenance: Sequence[str] =
         snapshot: its newest version.
         maintenance: what clients may do to a managed table.
     """
-    managed = is_catalog_managed(snapshot.protocol)
+    is_managed = is_catalog_managed(snapshot.protocol)
     schema = json.loads(snapshot.metadata.schema_string)
     metadata: dict[str, Any] = {
         "etag": etag(snapshot),
-        "table-type": "MANAGED" if managed else "EXTERNAL",
+        "table-type": "MANAGED" if is_managed else "EXTERNAL",
         "table-uuid": record.id,
         "location": record.location,
         "created-time": snapshot.metadata.created_time or int(record.created_at.timestamp() * 1000),
@@ -58,7 +58,7 @@ def loaded(record: TableRecord, snapshot: Snapshot, maintenance: Sequence[str] =
     if snapshot.partition_columns:
         metadata["partition-columns"] = list(snapshot.partition_columns)
     answer: dict[str, Any] = {"metadata": metadata}
-    if managed:
+    if is_managed:
         answer |= {"commits": [], "latest-table-version": snapshot.version}
         if maintenance:
             answer["allowed-maintenance-operations"] = list(maintenance)
@@ -68,42 +68,42 @@ def loaded(record: TableRecord, snapshot: Snapshot, maintenance: Sequence[str] =
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """Return the table properties, and those that a catalog derives from protocol and domain metadata."""
     protocol = snapshot.protocol
-    derived = {
+    properties = {
         "delta.minReaderVersion": str(protocol.min_reader_version),
         "delta.minWriterVersion": str(protocol.min_writer_version),
         "delta.lastUpdateVersion": str(snapshot.version),
         "delta.lastCommitTimestamp": str(snapshot.timestamp),
     }
     for feature in sorted(reader_features(protocol) | writer_features(protocol)):
-        derived[f"delta.feature.{feature}"] = "supported"
+        properties[f"delta.feature.{feature}"] = "supported"
     mark = row_tracking.high_water_mark(snapshot)
     if mark >= 0:
-        derived["delta.rowTracking.rowIdHighWaterMark"] = str(mark)
+        properties["delta.rowTracking.rowIdHighWaterMark"] = str(mark)
     clustering = snapshot.domain_metadata.get(_CLUSTERING)
     if clustering is not None and not clustering.removed:
         # Not delta.clusteringColumns: on REPLACE delta-spark copies what begins with "delta." into the log.
-        derived["clusteringColumns"] = json_text(_clustering(clustering.configuration))
-    return {**snapshot.configuration, **derived}
+        properties["clusteringColumns"] = json_text(_clustering(clustering.configuration))
+    return {**snapshot.configuration, **properties}
 
 
 def table_info(catalog: str, schema: str, record: TableRecord, snapshot: Snapshot | None) -> dict[str, Any]:
     """Return a table in the form of the classic routes; without a snapshot, what is known without reading the log."""
     name = record.name.rpartition(".")[2]
-    created = int(record.created_at.timestamp() * 1000)
-    managed = snapshot is not None and is_catalog_managed(snapshot.protocol)
+    created_at = int(record.created_at.timestamp() * 1000)
+    is_managed = snapshot is not None and is_catalog_managed(snapshot.protocol)
     info: dict[str, Any] = {
         "name": name,
         "catalog_name": catalog,
         "schema_name": schema,
         "full_name": f"{catalog}.{schema}.{name}",
-        "table_type": "MANAGED" if managed else "EXTERNAL",
+        "table_type": "MANAGED" if is_managed else "EXTERNAL",
         "data_source_format": "DELTA",
         "columns": [],
         "storage_location": record.location,
         "properties": {},
         "table_id": record.id,
-        "created_at": created,
-        "updated_at": created,
+        "created_at": created_at,
+        "updated_at": created_at,
     }
     if snapshot is None:
         return info

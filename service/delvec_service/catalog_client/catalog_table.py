@@ -108,14 +108,14 @@ class CatalogTable:
     def propose(self, proposal: Proposal) -> ProposalAnswer:
         """Ask for a version."""
         commit = proposal.commit
-        added = {
+        commit_body = {
             "version": proposal.version,
             "timestamp": proposal.timestamp,
             "file-name": commit.file_name,
             "file-size": commit.size,
             "file-modification-timestamp": commit.modified_ms,
         }
-        answer = self._update({"action": "add-commit", "commit": added}, *updates_of(proposal.change))
+        answer = self._update({"action": "add-commit", "commit": commit_body}, *updates_of(proposal.change))
         if answer.is_ok:
             try:
                 ratified = self._ratified(self._catalog.parsed(LoadedTable, answer.body))

@@ -74,14 +74,14 @@ class Catalogs:
         server, remote = self._remote(name)
         answer = server.load(remote)
         with self._lock:
-            held = self._tables.get(name)
-        if held is not None and held.table_id == answer.metadata.table_uuid:
-            return held
+            cached_table = self._tables.get(name)
+        if cached_table is not None and cached_table.table_id == answer.metadata.table_uuid:
+            return cached_table
         table = CatalogTable(server, remote, answer)
         with self._lock:
             self._tables[name] = table
-        if held is not None:
-            held.close()
+        if cached_table is not None:
+            cached_table.close()
         return table
 
     def table(self, name: str, location: str) -> CatalogTable:
@@ -92,15 +92,15 @@ class Catalogs:
             CatalogUnavailable: or a sibling: it does not answer.
         """
         with self._lock:
-            held = self._tables.get(name)
-        if held is None or held.location != location:
-            held = self.load(name)
-        if held.location != location:
+            cached_table = self._tables.get(name)
+        if cached_table is None or cached_table.location != location:
+            cached_table = self.load(name)
+        if cached_table.location != location:
             raise TableNotFound(
-                f"Table '{name}' is at {held.location} by now, and no longer at {location}. Open it again by its name.",
+                f"Table '{name}' is at {cached_table.location} by now, and no longer at {location}. Open it again by its name.",
                 table=name,
             )
-        return held
+        return cached_table
 
     def stage(self, name: str) -> TableToCreate:
         """Request a place for a new table.

@@ -65,7 +65,7 @@ class TableToCreate:
         self.table_id = staged.table_id
         self._keys = CatalogKeys(catalog.name, str(name), self.location, self._credentials)
 
-    def properties(self, requested: Mapping[str, str]) -> dict[str, str]:
+    def properties(self, requested_properties: Mapping[str, str]) -> dict[str, str]:
         """Return the properties for the definition of version 0: those requested, and what the catalog requires.
 
         Raises:
@@ -76,8 +76,8 @@ class TableToCreate:
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         return {
             **{f"delta.feature.{feature}": "supported" for feature in sorted(features)},
-            **requested,
-            **managed_properties(self.table_id, requested, given),
+            **requested_properties,
+            **managed_properties(self.table_id, requested_properties, given),
         }
 
     def uses_credentials(self, *, has_others: bool) -> bool:

@@ -235,13 +235,13 @@ class UnityCatalog:
         page: str | None = None
         for _ in range(_MAX_PAGES):
             token = {"page_token": page} if page else {}
-            listed = self.parsed(
+            answer = self.parsed(
                 ListedNames, self._read(f"{_BASE}/{kind}", f"its {kind}", **parameters, **token)
             )
-            yield from listed.names
-            if not listed.next_page_token or listed.next_page_token == page:
+            yield from answer.names
+            if not answer.next_page_token or answer.next_page_token == page:
                 return
-            page = listed.next_page_token
+            page = answer.next_page_token
 
     def _read(self, path: str, what: str, **parameters: str) -> bytes:
         answer = self._repeated("GET", path, params=parameters)

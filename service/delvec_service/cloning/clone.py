@@ -259,7 +259,7 @@ def _files(
         record = clones.record(canonical, table.location, version)
         for location in dict.fromkeys((table.location, *clones.above(canonical))):
             if location != canonical and everywhere(location):
-                write_clone_record(ObjectStore(location, allowed=everywhere), record)
+                write_clone_record(ObjectStore(location, is_allowed=everywhere), record)
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(
@@ -278,7 +278,7 @@ def _files(
         return files
     adds = loader.reading(table.objects, table.name, _live, version=version)
     try:
-        copied = copied_files(adds, table.location, canonical, version=version, allowed=table.roots.allows)
+        copied = copied_files(adds, table.location, canonical, version=version, is_allowed=table.roots.allows)
     except MissingCloneFiles as error:
         vacuumed = vacuumed_version(table, loader, version, _owner(adds, error.details["missing"][0]))
         if vacuumed is None:

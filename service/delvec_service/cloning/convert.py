@@ -189,7 +189,7 @@ def _properties(request: ConvertRequest) -> dict[str, str]:
 
 def _check_format(location: str, roots: Roots) -> None:
     """Reject Iceberg tables: their directories contain files that their metadata no longer refers to."""
-    objects = ObjectStore(location, allowed=roots.allows)
+    objects = ObjectStore(location, is_allowed=roots.allows)
     if any(each.name.endswith(_ICEBERG) for each in objects.list_from("metadata")):
         raise UnsupportedOperation(
             f"{location} is an Iceberg table, and not all Parquet files there belong to it. Import it with the "

@@ -37,7 +37,7 @@ class _Copy:
 
 
 def copied_files(
-    adds: Sequence[AddFile], source: str, target: str, *, version: int, allowed: Allowed
+    adds: Sequence[AddFile], source: str, target: str, *, version: int, is_allowed: Allowed
 ) -> list[AddFile]:
     """Copy the files of a version, and return the copies as in the clone's log; on failure none remain.
 
@@ -46,7 +46,7 @@ def copied_files(
         source: canonical location.
         target: canonical location.
         version: of the source, for errors.
-        allowed: decides by URL what may be read outside the source.
+        is_allowed: decides by URL what may be read outside the source.
 
     Raises:
         MissingCloneFiles: files are missing from storage, or their sizes differ from the log; up to 100 are listed.
@@ -69,7 +69,7 @@ def copied_files(
                 copies.append(_Copy(path, file_name(vectors[path]), None))
             vector = replace(vector, storage_type="u", path_or_inline_dv=encode_uuid("", vectors[path]))
         files.append(_file(add, new_path, vector))
-    _copy(copies, source, target, version, allowed)
+    _copy(copies, source, target, version, is_allowed)
     return files
 
 
@@ -95,18 +95,18 @@ def _new_path(key: str, mark: str) -> str:
     return "/".join(part for part in (directory, locations.canonical_relative(f"{mark}-{name}")) if part)
 
 
-def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allowed: Allowed) -> None:
+def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, is_allowed: Allowed) -> None:
     began = time.monotonic()
     missing: list[str] = []
-    made: list[str] = []
+    new_paths: list[str] = []
 
     def one(copy: _Copy) -> None:
         try:
-            size = copy_file(source, copy.path, target, copy.new_path, is_allowed=allowed)
+            size = copy_file(source, copy.path, target, copy.new_path, is_allowed=is_allowed)
         except FileNotFoundError:
             missing.append(copy.path)
             return
-        made.append(copy.new_path)
+        new_paths.append(copy.new_path)
         if copy.size is not None and size != copy.size:
             missing.append(copy.path)
 
@@ -133,7 +133,7 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
                 missing=sorted(missing)[:_LISTED],
             )
     except DelvecError:
-        _delete(target, made)
+        _delete(target, new_paths)
         raise
 
 

@@ -36,7 +36,7 @@ class _Deletes:
 
 
 def deleted_rows(
-    source: IcebergSource, data: Iterable[DataFile], deletes: Sequence[DeleteFile], allowed: Allowed
+    source: IcebergSource, data: Iterable[DataFile], deletes: Sequence[DeleteFile], is_allowed: Allowed
 ) -> dict[str, BitMap64]:
     """Return the deleted rows of each data file that has any, by the file's URL.
 
@@ -49,9 +49,9 @@ def deleted_rows(
     for file in deletes:
         try:
             if file.extent is None:
-                _take_positions(source, file, deletes_by_path, allowed)
+                _take_positions(source, file, deletes_by_path, is_allowed)
             else:
-                _take_vector(source, file, file.extent, deletes_by_path, allowed)
+                _take_vector(source, file, file.extent, deletes_by_path, is_allowed)
         except FileNotFoundError as error:
             raise refusal(
                 source.location,
@@ -105,7 +105,7 @@ def _take_vector(
     file: DeleteFile,
     extent: tuple[int, int],
     deletes_by_path: dict[str, _Deletes],
-    allowed: Allowed,
+    is_allowed: Allowed,
 ) -> None:
     offset, length = extent
     size = length - FRAME_OVERHEAD
@@ -116,7 +116,7 @@ def _take_vector(
             f"file {file.referenced!r}.",
             file=file.path,
         )
-    [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], is_allowed=allowed)
+    [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], is_allowed=is_allowed)
     # The bytes are the same: Iceberg adopted Delta's format.
     descriptor = Descriptor("p", file.url, offset, size, file.records)
     try:
@@ -134,11 +134,11 @@ def _take_vector(
 
 
 def _take_positions(
-    source: IcebergSource, file: DeleteFile, deletes_by_path: dict[str, _Deletes], allowed: Allowed
+    source: IcebergSource, file: DeleteFile, deletes_by_path: dict[str, _Deletes], is_allowed: Allowed
 ) -> None:
     key = file.sequence, file.partition
     try:
-        with open_input(source.location, file.url, is_allowed=allowed) as opened:
+        with open_input(source.location, file.url, is_allowed=is_allowed) as opened:
             for path, rows in read_position_deletes(opened, file.path):
                 deletes = deletes_by_path.setdefault(path, _Deletes())
                 deletes.positions.setdefault(key, BitMap64()).update(rows)

@@ -30,7 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def footers(
-    source: IcebergSource, files: Sequence[DataFile], allowed: Allowed
+    source: IcebergSource, files: Sequence[DataFile], is_allowed: Allowed
 ) -> Iterable[tuple[DataFile, pq.FileMetaData]]:
     """Yield each file with its footer, in order.
 
@@ -43,7 +43,7 @@ def footers(
 
     def read(file: DataFile) -> pq.FileMetaData:
         try:
-            with open_input(source.location, file.url, is_allowed=allowed) as opened:
+            with open_input(source.location, file.url, is_allowed=is_allowed) as opened:
                 size, footer = opened.size(), read_footer(opened, file.path)
         except (pa.ArrowException, OSError) as error:
             raise refusal(
@@ -76,8 +76,8 @@ def partition_columns(
     Raises:
         InvalidTableChange: the number of a file's values differs from the fields of its partition spec.
     """
-    listed = list(files)
-    known = {file.partition.spec_id for file in listed} or set(source.specs)
+    data_files = list(files)
+    known = {file.partition.spec_id for file in data_files} or set(source.specs)
     identities = [
         [field.source_id for field in source.specs.get(number, ()) if field.transform == "identity"]
         for number in sorted(known)
@@ -92,7 +92,7 @@ def partition_columns(
     for number in dict.fromkeys(identity_source_ids):
         field = by_id.get(number)
         if field is not None and len(values_by_column) + 1 < len(schema.fields):
-            texts = partition_texts(source, field, listed)
+            texts = partition_texts(source, field, data_files)
             if texts is not None:
                 values_by_column[field.name] = texts
     return values_by_column

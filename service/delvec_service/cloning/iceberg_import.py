@@ -56,7 +56,7 @@ def import_iceberg(
     canonical: str,
     source: str,
     request: ConvertRequest,
-    allowed: Allowed,
+    is_allowed: Allowed,
     *,
     properties: Mapping[str, str],
     transaction_id: str,
@@ -68,7 +68,7 @@ def import_iceberg(
         canonical: location of the Delta table.
         source: canonical URL of the Iceberg table's directory, or of one of its metadata files.
         request: the other options.
-        allowed: decides by URL what may be read, and what the log may refer to.
+        is_allowed: decides by URL what may be read, and what the log may refer to.
         properties: of the Delta table.
         transaction_id: of version 0.
         engine_info: for its commitInfo.
@@ -80,21 +80,23 @@ def import_iceberg(
         LocationNotAllowed: a file is outside the roots.
         StorageError: storage did not answer.
     """
-    table = load_table(source, allowed)
+    table = load_table(source, is_allowed)
     schema = delta_schema(table)
-    files = snapshot_files(table, allowed)
-    _check_roots(table, files, allowed)
+    files = snapshot_files(table, is_allowed)
+    _check_roots(table, files, is_allowed)
     partitions = partition_columns(table, schema, files.data)
     by_name = {field.name: field.field_id for field in schema.fields}
     columns = ColumnsInFiles(table, schema, frozenset(by_name[name] or 0 for name in partitions))
-    has = {file.url: columns.take(file.path, footer) for file, footer in footers(table, files.data, allowed)}
+    has = {
+        file.url: columns.take(file.path, footer) for file, footer in footers(table, files.data, is_allowed)
+    }
     _check_partition_columns(table, files.data, columns, has)
-    mode, mapped = columns.mapped()
+    mode, mapped_schema = columns.mapped()
     now = time.time_ns() // 1_000_000
     clone = _definition(
         table,
         schema,
-        mapped,
+        mapped_schema,
         list(partitions),
         request,
         properties,
@@ -102,25 +104,29 @@ def import_iceberg(
         widens=columns.widens_types,
         now=now,
     )
-    rows = deleted_rows(table, files.data, files.deletes, allowed)
+    rows = deleted_rows(table, files.data, files.deletes, is_allowed)
     # Readers gain nothing from a file whose rows are all deleted.
     live = [file for file in files.data if len(rows.get(file.url, ())) < file.records or not file.records]
     adds = [
         AddFile(
             path=_log_path(file, canonical),
             partition_values={
-                mapped.field(name).physical_name: texts[file.url] for name, texts in partitions.items()
+                mapped_schema.field(name).physical_name: texts[file.url] for name, texts in partitions.items()
             },
             size=file.size,
             modification_time=file.modified,
-            stats=statistics(file, mapped, list(partitions), clone.metadata.configuration, has[file.url])
+            stats=statistics(
+                file, mapped_schema, list(partitions), clone.metadata.configuration, has[file.url]
+            )
             if request.collect_statistics
             else None,
         )
         for file in live
     ]
     vectors = [(add.path, rows[file.url]) for add, file in zip(adds, live, strict=True) if file.url in rows]
-    with_vectors, written = _with_vectors(adds, vectors, canonical, clone.metadata.configuration, allowed)
+    with_vectors, vector_paths = _with_vectors(
+        adds, vectors, canonical, clone.metadata.configuration, is_allowed
+    )
     metrics = {
         "numConvertedFiles": len(adds),
         "numDeletionVectorsAdded": len(vectors),
@@ -144,21 +150,21 @@ def import_iceberg(
         now=now,
         operation="CONVERT",
     )
-    return Imported(actions, metrics, written)
+    return Imported(actions, metrics, vector_paths)
 
 
-def remove_vectors(canonical: str, vectors: Sequence[str], allowed: Allowed) -> None:
+def remove_vectors(canonical: str, vectors: Sequence[str], is_allowed: Allowed) -> None:
     """Delete deletion vector files that no version refers to."""
-    objects = ObjectStore(canonical, allowed=allowed)
+    objects = ObjectStore(canonical, is_allowed=is_allowed)
     for path in vectors:
         with suppress(DelvecError):
             objects.delete(path)
 
 
-def _check_roots(table: IcebergSource, files: SnapshotFiles, allowed: Allowed) -> None:
+def _check_roots(table: IcebergSource, files: SnapshotFiles, is_allowed: Allowed) -> None:
     named = [(file.url, file.path) for file in files.data] + [(file.url, file.path) for file in files.deletes]
     for url, path in named:
-        if not allowed(url):
+        if not is_allowed(url):
             raise LocationNotAllowed(
                 f"The Iceberg table at {table.location} cannot be imported: its file {url} is outside the roots "
                 "that tables may use; add its directory to the service's DELVEC_ROOTS, or to roots= of connect().",
@@ -190,7 +196,7 @@ def _check_partition_columns(
 def _definition(
     table: IcebergSource,
     schema: StructType,
-    mapped: StructType,
+    mapped_schema: StructType,
     partitions: Sequence[str],
     request: ConvertRequest,
     properties: Mapping[str, str],
@@ -213,7 +219,10 @@ def _definition(
     configuration = {**metadata.configuration, MAX_COLUMN_ID: str(table.last_column_id)}
     return Clone(
         replace(
-            metadata, schema_string=json_text(mapped.to_json()), configuration=configuration, created_time=now
+            metadata,
+            schema_string=json_text(mapped_schema.to_json()),
+            configuration=configuration,
+            created_time=now,
         ),
         protocol,
         tuple(action for action in empty if isinstance(action, DomainMetadata)),
@@ -233,18 +242,18 @@ def _with_vectors(
     vectors: Sequence[tuple[str, BitMap64]],
     canonical: str,
     configuration: Mapping[str, str],
-    allowed: Allowed,
+    is_allowed: Allowed,
 ) -> tuple[list[AddFile], list[str]]:
     """Write the deletion vectors; return the files with them, and the paths of the deletion vector files."""
-    packed = dv_packing.pack(vectors, prefix_length=dv_packing.prefix_length(configuration))
-    objects = ObjectStore(canonical, allowed=allowed)
-    written: list[str] = []
+    packed_files = dv_packing.pack(vectors, prefix_length=dv_packing.prefix_length(configuration))
+    objects = ObjectStore(canonical, is_allowed=is_allowed)
+    vector_paths: list[str] = []
     try:
-        for one in packed:
-            written.append(one.path)
+        for one in packed_files:
+            vector_paths.append(one.path)
             objects.put(one.path, one.content)
     except DelvecError:
-        remove_vectors(canonical, written, allowed)
+        remove_vectors(canonical, vector_paths, is_allowed)
         raise
-    descriptors = {path: descriptor for one in packed for path, descriptor in one.entries.items()}
-    return [replace(add, deletion_vector=descriptors.get(add.path)) for add in adds], written
+    descriptors = {path: descriptor for one in packed_files for path, descriptor in one.entries.items()}
+    return [replace(add, deletion_vector=descriptors.get(add.path)) for add in adds], vector_paths

@@ -84,7 +84,7 @@ class SnapshotFiles:
     deletes: list[DeleteFile]
 
 
-def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
+def snapshot_files(source: IcebergSource, is_allowed: Allowed) -> SnapshotFiles:
     """Read the manifests of the current snapshot.
 
     Raises:
@@ -97,13 +97,13 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
     files = SnapshotFiles([], [])
     if source.manifest_list is None:
         return files
-    manifests = _records(source, source.manifest_list, allowed, read_manifest_list)
+    manifests = _records(source, source.manifest_list, is_allowed, read_manifest_list)
     twice = len(manifests) - len({manifest["manifest_path"] for manifest in manifests})
     if twice:
         raise refusal(source.location, f"its manifest list has {twice} manifests twice.")
     for manifest in manifests:
         path = manifest["manifest_path"]
-        entries = _records(source, path, allowed, partial(read_manifest, manifest=manifest))
+        entries = _records(source, path, is_allowed, partial(read_manifest, manifest=manifest))
         try:
             holds_deletes = manifest["content"] == DELETES
             for entry in entries:
@@ -122,10 +122,10 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
 
 
 def _records(
-    source: IcebergSource, path: str, allowed: Allowed, decode: Callable[[bytes], list[dict[str, Any]]]
+    source: IcebergSource, path: str, is_allowed: Allowed, decode: Callable[[bytes], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     try:
-        return decode(read(source.location, file_url(path), is_allowed=allowed, max_bytes=_MAX_MANIFEST))
+        return decode(read(source.location, file_url(path), is_allowed=is_allowed, max_bytes=_MAX_MANIFEST))
     except FileNotFoundError as error:
         raise refusal(
             source.location, f"{path} is missing. Use a newer metadata file, if there is one.", file=path

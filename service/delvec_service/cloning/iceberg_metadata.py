@@ -108,12 +108,12 @@ def file_url(text: str) -> str:
     return locations.canonical(f"{scheme}://{authority or ''}{quote(path, safe='/')}")
 
 
-def load_table(source: str, allowed: Allowed) -> IcebergSource:
+def load_table(source: str, is_allowed: Allowed) -> IcebergSource:
     """Read the newest metadata of a table.
 
     Args:
         source: canonical URL of the table's directory, or of one metadata file in its ``metadata``.
-        allowed: decides by URL what may be read.
+        is_allowed: decides by URL what may be read.
 
     Raises:
         BadRequest: there is no metadata file, or it is unclear which one is the newest.
@@ -124,9 +124,9 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
         StorageError: storage did not answer.
     """
     location = iceberg_directory(source)
-    url = _newest(source, allowed) if location == source else source
+    url = _newest(source, is_allowed) if location == source else source
     try:
-        data = read(location, url, is_allowed=allowed, max_bytes=_MAX_METADATA)
+        data = read(location, url, is_allowed=is_allowed, max_bytes=_MAX_METADATA)
     except FileNotFoundError as error:
         raise BadRequest(
             f"{url} does not exist; give the location of an Iceberg table or metadata file.",
@@ -156,10 +156,10 @@ def iceberg_directory(source: str) -> str:
     return source.rpartition("/")[0].removesuffix("/metadata") if _METADATA_FILE.fullmatch(source) else source
 
 
-def _newest(location: str, allowed: Allowed) -> str:
+def _newest(location: str, is_allowed: Allowed) -> str:
     """Return the metadata file in the version hint, or a later one that a writer finished after the hint."""
     try:
-        hint = read(location, "metadata/version-hint.text", is_allowed=allowed, max_bytes=_MAX_HINT)
+        hint = read(location, "metadata/version-hint.text", is_allowed=is_allowed, max_bytes=_MAX_HINT)
     except FileNotFoundError as error:
         raise BadRequest(
             f"metadata/version-hint.text does not exist at {location}, so only the table's catalog knows which "
@@ -174,22 +174,22 @@ def _newest(location: str, allowed: Allowed) -> str:
             location=location,
         )
     version = int(text)
-    metadata_file = _version_file(location, version, allowed)
+    metadata_file = _version_file(location, version, is_allowed)
     if metadata_file is None:
         raise BadRequest(
             f"metadata/version-hint.text at {location} says {version}, but metadata/v{version}.metadata.json does "
             "not exist; give the metadata file.",
             location=location,
         )
-    while (later := _version_file(location, version + 1, allowed)) is not None:
+    while (later := _version_file(location, version + 1, is_allowed)) is not None:
         version, metadata_file = version + 1, later
     return metadata_file
 
 
-def _version_file(location: str, version: int, allowed: Allowed) -> str | None:
+def _version_file(location: str, version: int, is_allowed: Allowed) -> str | None:
     for ending in ("metadata.json", "gz.metadata.json", "metadata.json.gz"):
         path = f"metadata/v{version}.{ending}"
-        if stat(location, path, is_allowed=allowed) is not None:
+        if stat(location, path, is_allowed=is_allowed) is not None:
             return f"{location}/{path}"
     return None
 
@@ -253,7 +253,7 @@ def _schema(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _specs(found: Mapping[str, Any]) -> dict[int, list[PartitionField]]:
-    listed = found.get("partition-specs") or [{"spec-id": 0, "fields": found.get("partition-spec") or []}]
+    specs = found.get("partition-specs") or [{"spec-id": 0, "fields": found.get("partition-spec") or []}]
     first = 1000  # the numbering of format version 1 for fields without an id
     return {
         int(each["spec-id"]): [
@@ -262,7 +262,7 @@ def _specs(found: Mapping[str, Any]) -> dict[int, list[PartitionField]]:
             )
             for place, field in enumerate(each["fields"])
         ]
-        for each in listed
+        for each in specs
     }
 
 

@@ -31,7 +31,7 @@ def begin(
     table: OpenTable,
     loader: SnapshotLoader,
     ledger: Ledger,
-    asked: BeginRequest,
+    request: BeginRequest,
 ) -> BeginResponse:
     """Begin a transaction: return its id, and the newest version as changed by its table changes.
 
@@ -41,11 +41,11 @@ def begin(
         ServiceUnavailable: the database does not answer.
     """
     snapshot = loader.load(table.objects, table.name)
-    by_vector = asked.operation == "DELETE" and snapshot.dv_enabled
+    by_vector = request.operation == "DELETE" and snapshot.dv_enabled
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=not by_vector)
     transaction_id = str(uuid.uuid4())
-    written = table_as_written(table, snapshot, asked.table_changes, transaction_id)
-    ledger.open(table.record.id, transaction_id, asked.operation)
+    written = table_as_written(table, snapshot, request.table_changes, transaction_id)
+    ledger.open(table.record.id, transaction_id, request.operation)
     return BeginResponse(
         **snapshot_fields(table.record, written, loader),
         transaction_id=transaction_id,
@@ -57,7 +57,7 @@ def allocate(
     table: OpenTable,
     loader: SnapshotLoader,
     ledger: Ledger,
-    asked: AllocateRequest,
+    request: AllocateRequest,
     *,
     target_bytes: int,
 ) -> AllocateResponse:
@@ -69,7 +69,7 @@ def allocate(
         table: the table.
         loader: reads snapshots.
         ledger: records the files.
-        asked: the sizes of the deletion vectors, and how many files the engine lays out itself.
+        request: the sizes of the deletion vectors, and how many files the engine lays out itself.
         target_bytes: the approximate size of the files.
 
     Raises:
@@ -86,15 +86,15 @@ def allocate(
             table=table.name,
             version=snapshot.version,
         )
-    transaction_id = asked.transaction_id or str(uuid.uuid4())
+    transaction_id = request.transaction_id or str(uuid.uuid4())
     prefix_length = dv_packing.prefix_length(snapshot.configuration)
-    packed = dv_packing.allocate(
-        ((str(number), size) for number, size in enumerate(asked.sizes)),
+    packed_files = dv_packing.allocate(
+        ((str(number), size) for number, size in enumerate(request.sizes)),
         target_size=target_bytes,
         prefix_length=prefix_length,
     )
-    plain = dv_packing.new_files(asked.files, prefix_length=prefix_length)
-    paths = [file.path for file in (*packed, *plain)]
+    plain = dv_packing.new_files(request.files, prefix_length=prefix_length)
+    paths = [file.path for file in (*packed_files, *plain)]
     ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths, "deletion-vector")
     # Bins are filled in order, so the result has the order of the input.
     places = [
@@ -104,7 +104,7 @@ def allocate(
             size_in_bytes=extent.size_in_bytes,
             file=file.path,
         )
-        for file in packed
+        for file in packed_files
         for extent in file.extents.values()
     ]
     return AllocateResponse(

@@ -36,7 +36,7 @@ def commit(
     commits: Commits,
     answers: Answers,
     table: OpenTable,
-    asked: Changes,
+    request: Changes,
     text: str | None = None,
 ) -> tuple[CommitResponse, bool] | StoredAnswer:
     """Commit one transaction. Its id, if it has one, is the idempotency key.
@@ -45,30 +45,30 @@ def commit(
         commits: commit to tables.
         answers: those to earlier requests.
         table: the table.
-        asked: the commit.
+        request: the commit.
         text: its canonical text, if that is known; it tells requests apart.
 
     Returns:
         The answer, and whether an earlier request with the same key made the commit; or the stored answer to that
         request, if the log does not have it.
     """
-    bind_log_context(change=asked.operation)
-    key = asked.transaction_id
+    bind_log_context(change=request.operation)
+    key = request.transaction_id
     if not key:
-        return commit_changes(commits, table, accepted(asked, str(uuid.uuid4()), None, table))
-    hashed = commit_hash(table.record.id, text or canonical_json(asked))
-    stored_answer = answers.find(key, hashed)
+        return commit_changes(commits, table, accepted(request, str(uuid.uuid4()), None, table))
+    digest = commit_hash(table.record.id, text or canonical_json(request))
+    stored_answer = answers.find(key, digest)
     if stored_answer is not None:
         return stored_answer
     try:
-        changes = accepted(asked, key, hashed, table)
+        changes = accepted(request, key, digest, table)
         answer, is_replayed = commit_changes(commits, table, changes)
     except DelvecError as error:
         if is_final(error):
-            answers.keep(key, hashed, error.status, _envelope(error))
+            answers.keep(key, digest, error.status, _envelope(error))
         raise
     if answer.version is None:  # it is not in the log
-        answers.keep(key, hashed, _OK, answer.model_dump_json(by_alias=True).encode())
+        answers.keep(key, digest, _OK, answer.model_dump_json(by_alias=True).encode())
     return answer, is_replayed
 
 
@@ -91,15 +91,15 @@ def commit_changes(commits: Commits, table: OpenTable, changes: Changes) -> tupl
     raise result.error(table.name)
 
 
-def committed_response(committed: Committed) -> CommitResponse:
+def committed_response(commit_result: Committed) -> CommitResponse:
     """Return a successful commit in the form of its original answer."""
     return CommitResponse(
-        result="rebased" if isinstance(committed, Rebased) else "committed",
-        version=committed.version,
-        read_version=committed.read_version,
-        transaction_id=committed.transaction_id,
-        winners_passed=list(committed.winners_passed),
-        operation_metrics=dict(committed.metrics),
+        result="rebased" if isinstance(commit_result, Rebased) else "committed",
+        version=commit_result.version,
+        read_version=commit_result.read_version,
+        transaction_id=commit_result.transaction_id,
+        winners_passed=list(commit_result.winners_passed),
+        operation_metrics=dict(commit_result.metrics),
     )
 
 
@@ -107,7 +107,7 @@ def commit_transaction(
     multi_table: MultiTableCommits,
     answers: Answers,
     tables: Sequence[OpenTable],
-    asked: TransactionRequest,
+    request: TransactionRequest,
     idempotency_key: str | None = None,
 ) -> tuple[TransactionResponse, bool] | StoredAnswer:
     """Commit to several tables at one moment; see :func:`commit`.
@@ -116,23 +116,23 @@ def commit_transaction(
         multi_table: commits to several tables.
         answers: those to earlier requests.
         tables: in the order of the request.
-        asked: the request.
+        request: the request.
         idempotency_key: replaces a missing transaction id.
     """
-    key = asked.transaction_id or idempotency_key or str(uuid.uuid4())
-    hashed = request_hash("transaction", [table.record.id for table in tables], asked.tables)
-    stored_answer = answers.find(key, hashed)
+    key = request.transaction_id or idempotency_key or str(uuid.uuid4())
+    digest = request_hash("transaction", [table.record.id for table in tables], request.tables)
+    stored_answer = answers.find(key, digest)
     if stored_answer is not None:
         return stored_answer
     try:
         participants = [
-            Participant(table, accepted(each.commit, key, hashed, table))
-            for table, each in zip(tables, asked.tables, strict=True)
+            Participant(table, accepted(each.commit, key, digest, table))
+            for table, each in zip(tables, request.tables, strict=True)
         ]
-        decision, is_replayed = multi_table.commit(participants, key, hashed)
+        decision, is_replayed = multi_table.commit(participants, key, digest)
     except DelvecError as error:
         if is_final(error):
-            answers.keep(key, hashed, error.status, _envelope(error))
+            answers.keep(key, digest, error.status, _envelope(error))
         raise
     committed = [CommittedTable.model_validate(each) for each in decision.answers]
     return TransactionResponse(transaction_id=key, tables=committed), is_replayed

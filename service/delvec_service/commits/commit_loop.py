@@ -190,14 +190,14 @@ class CommitLoop:
         return self._actions(run, ready, files, snapshot, is_first=True) if ready else None
 
     def _attempt_all(self, run: Run) -> None:
-        table, seen = run.table, -1
+        table, seen_version = run.table, -1
         for number in range(self._attempts):
             run.attempts = number + 1
             snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
-            if snapshot.version == seen:
+            if snapshot.version == seen_version:
                 # The version that was taken is not listed yet, or its file is being replaced.
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
-            seen = snapshot.version
+            seen_version = snapshot.version
             if number == 0 and len(run.members) > 1 and not is_enabled(snapshot.configuration):
                 # The table properties known when the members were grouped were not the newest.
                 run.is_refused = True
@@ -257,13 +257,13 @@ class CommitLoop:
         """Return the version after ``snapshot`` after writing its deletion vectors; None, and the answers, if it is empty."""
         changes = combined([one.changes for one in ready], run.key, run.table.location)
         alone = len(ready) == 1
-        resolved = ready[0].resolved if alone else self._resolved(run.table, changes, files, snapshot)
-        if not _does_something(changes, resolved):
+        resolution = ready[0].resolved if alone else self._resolved(run.table, changes, files, snapshot)
+        if not _does_something(changes, resolution):
             for one in ready:
                 one.member.result = NothingToDo(one.changes.read_version, one.member.key, one.metrics)
             return None
         assert run.writer is not None  # noqa: S101 - of `begin`
-        descriptors = run.writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
+        descriptors = run.writer.write(resolution.with_vectors, snapshot.configuration, may_fail=is_first)
         members = [
             MemberInfo(
                 one.member.key,
@@ -276,11 +276,11 @@ class CommitLoop:
         ]
         return commit_builder.build(
             changes,
-            resolved,
+            resolution,
             descriptors,
             snapshot,
             time.time_ns() // 1_000_000,
-            metrics=ready[0].metrics if alone else commit_builder.metrics(changes, resolved),
+            metrics=ready[0].metrics if alone else commit_builder.metrics(changes, resolution),
             members=() if alone else members,
         )
 
@@ -308,16 +308,16 @@ class CommitLoop:
             member.looked_at = now
         earlier = [one.changes for one in before]
         changes = without(whole, earlier, table.location) if before else whole
-        resolved = self._resolved(table, changes, files, snapshot)
-        if earlier and changes.removes and resolved.rows_removed is not None:
+        resolution = self._resolved(table, changes, files, snapshot)
+        if earlier and changes.removes and resolution.rows_removed is not None:
             # Earlier members may have deleted rows of a file that is removed as a whole: those rows count as theirs.
             taken = sum(self._taken(table, path, earlier, files, snapshot) for path in changes.removes)
-            resolved = replace(resolved, rows_removed=resolved.rows_removed - taken)
-        metrics = commit_builder.metrics(changes, resolved, rows_already_gone=candidate.already_gone)
-        if changes is whole and not _does_something(changes, resolved):
+            resolution = replace(resolution, rows_removed=resolution.rows_removed - taken)
+        metrics = commit_builder.metrics(changes, resolution, rows_already_gone=candidate.already_gone)
+        if changes is whole and not _does_something(changes, resolution):
             member.result = NothingToDo(changes.read_version, member.key, metrics)
             return None
-        return _PreparedCommit(member, changes, resolved, metrics)
+        return _PreparedCommit(member, changes, resolution, metrics)
 
     def _taken(
         self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
@@ -359,9 +359,9 @@ class CommitLoop:
         )
 
 
-def _does_something(changes: Changes, resolved: Resolved) -> bool:
+def _does_something(changes: Changes, resolution: Resolved) -> bool:
     about_table = changes.metadata or changes.protocol or changes.domains or changes.app_transaction
-    return resolved.changes_files(changes) or bool(about_table) or changes.makes_version
+    return resolution.changes_files(changes) or bool(about_table) or changes.makes_version
 
 
 def _overtaken(table: OpenTable, member: PendingCommit, attempts: int) -> ConcurrentWrite:

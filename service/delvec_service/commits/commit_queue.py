@@ -102,14 +102,14 @@ class GroupCommit(Generic[_Member]):
         Raises:
             Exception: what ``run`` raised, which is raised for all the members of the call.
         """
-        queued = _QueuedCommit(member)
-        queue = self._enter(table.location, queued)
-        while not (group := self._turn(queue, queued, table)):
-            if queued.done:
-                if queued.error is not None:
-                    raise queued.error
+        entry = _QueuedCommit(member)
+        queue = self._enter(table.location, entry)
+        while not (group := self._turn(queue, entry, table)):
+            if entry.done:
+                if entry.error is not None:
+                    raise entry.error
                 return
-            queued.called.wait(self._patience)
+            entry.called.wait(self._patience)
         error: BaseException | None = InternalError("The thread that was committing this group was stopped.")
         try:
             self._run(table, [one.member for one in group])
@@ -128,16 +128,16 @@ class GroupCommit(Generic[_Member]):
             return queue
 
     def _turn(
-        self, queue: _CommitQueue[_Member], queued: _QueuedCommit[_Member], table: OpenTable
+        self, queue: _CommitQueue[_Member], entry: _QueuedCommit[_Member], table: OpenTable
     ) -> list[_QueuedCommit[_Member]]:
-        """Return the group that ``queued`` is to run, itself first; empty if it is not its turn."""
+        """Return the group that ``entry`` is to run, itself first; empty if it is not its turn."""
         with queue.lock:
-            queued.called.clear()
+            entry.called.clear()
             now = time.monotonic()
-            if not queue.waiting or queue.waiting[0] is not queued or queue.busy(now - self._patience):
+            if not queue.waiting or queue.waiting[0] is not entry or queue.busy(now - self._patience):
                 return []
             group = self._gather(queue, table)
-            queue.running[queued] = now
+            queue.running[entry] = now
             return group
 
     def _gather(self, queue: _CommitQueue[_Member], table: OpenTable) -> list[_QueuedCommit[_Member]]:

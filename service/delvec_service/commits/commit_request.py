@@ -20,7 +20,7 @@ __all__ = ["accepted"]
 _MAX_ID: Final = 128
 
 
-def accepted(asked: Changes, transaction_id: str, request_hash: str | None, table: OpenTable) -> Changes:
+def accepted(changes: Changes, transaction_id: str, request_hash: str | None, table: OpenTable) -> Changes:
     """Return a client's changes as they are committed, under an idempotency key, after checking them.
 
     Rows for which the engine wrote a deletion vector are left empty; see
@@ -30,37 +30,39 @@ def accepted(asked: Changes, transaction_id: str, request_hash: str | None, tabl
         InvalidCommit: or a subclass: a file is named twice, a path is invalid, or a descriptor was not allocated by
             this service.
     """
-    if not asked.operation.strip():
+    if not changes.operation.strip():
         raise InvalidCommit("A commit needs the name of its operation, such as WRITE or DELETE.")
     if not transaction_id.isprintable() or not 0 < len(transaction_id) <= _MAX_ID:
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
-    if any(value < 0 for value in asked.metrics.values()):
+    if any(value < 0 for value in changes.metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
-    if asked.change_files and not asked.data_change:
+    if changes.change_files and not changes.data_change:
         raise InvalidCommit("A commit with data-change: false cannot have change-files.")
-    touched = [*asked.removes, *asked.row_deletes]
-    _distinct(touched, table, "is removed, or loses rows,")
-    rules.check_new_paths(asked.adds, asked.change_files, table.location)
-    added = [add.path for add in asked.adds]
-    _distinct([*added, *(file.path for file in asked.change_files), *touched], table, "is changed")
-    _check_written_vectors(asked)
-    _check_reads(asked, table)
-    _check_rewritten(asked, touched, added, table)
-    _check_row_map(asked, added)
-    _check_added_deletes(asked, table)
-    _check_statistics(asked, table)
+    touched_paths = [*changes.removes, *changes.row_deletes]
+    _distinct(touched_paths, table, "is removed, or loses rows,")
+    rules.check_new_paths(changes.adds, changes.change_files, table.location)
+    added_paths = [add.path for add in changes.adds]
+    _distinct(
+        [*added_paths, *(file.path for file in changes.change_files), *touched_paths], table, "is changed"
+    )
+    _check_written_vectors(changes)
+    _check_reads(changes, table)
+    _check_rewritten(changes, touched_paths, added_paths, table)
+    _check_row_map(changes, added_paths)
+    _check_added_deletes(changes, table)
+    _check_statistics(changes, table)
     return replace(
-        asked,
+        changes,
         transaction_id=transaction_id,
         request_hash=request_hash,
-        engine_info=f"{asked.engine_info} {ENGINE_INFO}" if asked.engine_info else ENGINE_INFO,
-        row_map=asked.row_map and RowMap(tuple(asked.row_map.files), tuple(asked.row_map.outputs)),
-        added_deletes={path: rows for path, rows in asked.added_deletes.items() if rows},
+        engine_info=f"{changes.engine_info} {ENGINE_INFO}" if changes.engine_info else ENGINE_INFO,
+        row_map=changes.row_map and RowMap(tuple(changes.row_map.files), tuple(changes.row_map.outputs)),
+        added_deletes={path: rows for path, rows in changes.added_deletes.items() if rows},
     )
 
 
-def _check_written_vectors(asked: Changes) -> None:
-    for path, vector in asked.written_vectors.items():
+def _check_written_vectors(changes: Changes) -> None:
+    for path, vector in changes.written_vectors.items():
         try:
             place = vector.relative_path()
         except CorruptDeletionVector:
@@ -73,18 +75,20 @@ def _check_written_vectors(asked: Changes) -> None:
             )
 
 
-def _check_reads(asked: Changes, table: OpenTable) -> None:
-    if asked.reads is not None:
-        for path in asked.reads.files:
+def _check_reads(changes: Changes, table: OpenTable) -> None:
+    if changes.reads is not None:
+        for path in changes.reads.files:
             _key(path, table)
-        _distinct(asked.reads.rows, table, "has rows that were read")
+        _distinct(changes.reads.rows, table, "has rows that were read")
 
 
-def _check_rewritten(asked: Changes, removed: Sequence[str], added: Sequence[str], table: OpenTable) -> None:
-    if not asked.rewritten:
+def _check_rewritten(
+    changes: Changes, removed: Sequence[str], added_paths: Sequence[str], table: OpenTable
+) -> None:
+    if not changes.rewritten:
         return
-    sources, new = {_key(path, table) for path in removed}, set(added)
-    for path, runs in asked.rewritten.items():
+    sources, new = {_key(path, table) for path in removed}, set(added_paths)
+    for path, runs in changes.rewritten.items():
         if path not in new:
             raise InvalidCommit(
                 f"`rewritten` lists '{path[:300]}', but this commit does not add it.",
@@ -97,37 +101,37 @@ def _check_rewritten(asked: Changes, removed: Sequence[str], added: Sequence[str
                     "does not remove that file.",
                     file=run.source[:300],
                 )
-    _distinct(asked.rewritten, table, "is listed in `rewritten`")
+    _distinct(changes.rewritten, table, "is listed in `rewritten`")
 
 
-def _check_added_deletes(asked: Changes, table: OpenTable) -> None:
-    if not asked.added_deletes:
+def _check_added_deletes(changes: Changes, table: OpenTable) -> None:
+    if not changes.added_deletes:
         return
-    if asked.data_change:
+    if changes.data_change:
         raise InvalidCommit("`added-deletes` are for a commit with `data-change: false`.")
-    for path in asked.added_deletes:
-        if path not in asked.rewritten:
+    for path in changes.added_deletes:
+        if path not in changes.rewritten:
             raise InvalidCommit(
                 f"`added-deletes` lists '{path[:300]}', of which `rewritten` does not tell where its rows come from.",
                 file=path[:300],
             )
-    _distinct(asked.added_deletes, table, "is listed in `added-deletes`")
+    _distinct(changes.added_deletes, table, "is listed in `added-deletes`")
 
 
-def _check_statistics(asked: Changes, table: OpenTable) -> None:
-    if not asked.statistics:
+def _check_statistics(changes: Changes, table: OpenTable) -> None:
+    if not changes.statistics:
         return
-    others = asked.adds or asked.removes or asked.row_deletes or asked.table_changes
-    if asked.data_change or others:
+    others = changes.adds or changes.removes or changes.row_deletes or changes.table_changes
+    if changes.data_change or others:
         raise InvalidCommit("`statistics` require a commit with `data-change: false` and no other changes.")
-    _distinct(asked.statistics, table, "gets statistics")
+    _distinct(changes.statistics, table, "gets statistics")
 
 
-def _check_row_map(asked: Changes, added: Sequence[str]) -> None:
-    row_map = asked.row_map
+def _check_row_map(changes: Changes, added_paths: Sequence[str]) -> None:
+    row_map = changes.row_map
     if row_map is None:
         return
-    if asked.rewritten or asked.data_change:
+    if changes.rewritten or changes.data_change:
         raise InvalidCommit("`row-map` requires a commit with `data-change: false` and without `rewritten`.")
     for file in row_map.files:
         if not is_row_map_path(file.path):
@@ -135,7 +139,7 @@ def _check_row_map(asked: Changes, added: Sequence[str]) -> None:
                 f"'{file.path}' is not a row map file; their paths have the form _delvec/row_maps/<uuid>.parquet.",
                 file=file.path,
             )
-    if sorted(each.path for each in row_map.outputs) != sorted(added):
+    if sorted(each.path for each in row_map.outputs) != sorted(added_paths):
         raise InvalidCommit(
             "`row-map` must list every file that the commit adds exactly once, and no others."
         )

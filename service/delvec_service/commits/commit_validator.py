@@ -283,14 +283,14 @@ def _changed_table(member: PendingCommit) -> bool:
 
 def _is_in(member: PendingCommit, entry: Entry) -> bool:
     """Answer a transaction that a version already contains."""
-    said = entry.transaction(member.key)
-    if said is None:
+    member_info = entry.transaction(member.key)
+    if member_info is None:
         return False
     hashed = member.changes.request_hash
-    if hashed is not None and said.request_hash not in (None, hashed):
+    if hashed is not None and member_info.request_hash not in (None, hashed):
         member.error = key_reused(member.key)
         return True
-    member.committed(entry.winner.version, said.metrics, said.read_version, replayed=True)
+    member.committed(entry.winner.version, member_info.metrics, member_info.read_version, is_replayed=True)
     member.found = entry.winner
     return True
 

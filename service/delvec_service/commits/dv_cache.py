@@ -110,13 +110,13 @@ class StoredRows(Mapping[str, BitMap64]):
         table: OpenTable,
         vectors: Mapping[str, Descriptor],
         version: int | None,
-        held: Mapping[str, BitMap64] | None = None,
+        known_rows: Mapping[str, BitMap64] | None = None,
     ) -> None:
         self._cache = cache
         self._table = table
         self._vectors = vectors
         self._version = version
-        self._held = held or {}
+        self._held = known_rows or {}
         self._part_of = {path: part for part in _parts(vectors) for path in part}
         self._here: Mapping[str, BitMap64] = {}
 

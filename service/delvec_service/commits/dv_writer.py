@@ -54,12 +54,12 @@ class VectorWriter:
         self.files: list[str] = []
 
     def write(
-        self, marked: Sequence[FileWithNewVector], configuration: Mapping[str, str], *, may_fail: bool
+        self, marked_files: Sequence[FileWithNewVector], configuration: Mapping[str, str], *, may_fail: bool
     ) -> dict[str, Descriptor]:
         """Write the deletion vectors durably, and return their descriptors by the data file's path.
 
         Args:
-            marked: the files and their deleted rows.
+            marked_files: the files and their deleted rows.
             configuration: the table's properties.
             may_fail: whether to fail if the ledger does not answer. After the first attempt a commit continues: files
                 missing from the ledger are found by their names.
@@ -70,7 +70,7 @@ class VectorWriter:
         """
         descriptors: dict[str, Descriptor] = {}
         new: list[tuple[str, BitMap64]] = []
-        for one in marked:
+        for one in marked_files:
             path = one.file.path
             if one.written is not None:
                 descriptors[path] = one.written
@@ -87,16 +87,16 @@ class VectorWriter:
     def _write_new(
         self, new: list[tuple[str, BitMap64]], configuration: Mapping[str, str], *, may_fail: bool
     ) -> dict[str, Descriptor]:
-        packed = dv_packing.pack(
+        packed_files = dv_packing.pack(
             new, target_size=self._target, prefix_length=dv_packing.prefix_length(configuration)
         )
         fault_points.reach("before-ledger")
-        self._announce([file.path for file in packed], may_fail=may_fail)
+        self._announce([file.path for file in packed_files], may_fail=may_fail)
         fault_points.reach("after-ledger")
-        for file in packed:
+        for file in packed_files:
             self._table.objects.put(file.path, file.content)
         fault_points.reach("after-deletion-vectors")
-        descriptors = {path: descriptor for file in packed for path, descriptor in file.entries.items()}
+        descriptors = {path: descriptor for file in packed_files for path, descriptor in file.entries.items()}
         for path, rows in new:
             self._written[path] = rows, descriptors[path]
             self._vectors.keep(self._table.location, descriptors[path], rows)

@@ -397,13 +397,13 @@ def _metrics(actions: Sequence[Action]) -> dict[str, int]:
 def _answer(member: _Member) -> Mapping[str, Any]:
     """Return what the client is told about one table."""
     changes, result = member.pending.changes, member.pending.result
-    passed = list(range(changes.read_version + 1, member.reserved))
+    passed_versions = list(range(changes.read_version + 1, member.reserved))
     answer: dict[str, Any] = {
-        "result": "rebased" if passed else "committed",
+        "result": "rebased" if passed_versions else "committed",
         "version": None if member.staged is None else member.staged.version,
         "read-version": changes.read_version,
         "transaction-id": changes.transaction_id,
-        "winners-passed": passed,
+        "winners-passed": passed_versions,
         "operation-metrics": {} if member.actions is None else _metrics(member.actions),
     }
     match result:

@@ -107,13 +107,13 @@ class OverwriteWatch:
         answers: AnswerStore,
         *,
         pause: float = _PAUSE_SECONDS,
-        watched: float = _WATCHED_SECONDS,
+        watch_seconds: float = _WATCHED_SECONDS,
     ) -> None:
         self._loader = loader
         self._store = store
         self._answers = answers
         self._pause = pause
-        self._seconds = watched
+        self._seconds = watch_seconds
         self._worker = BackgroundWorker("delvec-own-commits", self._run)
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
@@ -286,13 +286,13 @@ class OverwriteWatch:
                 found = self._replacement(reader, one, listing)
                 overwritten_commits += [] if found is None else [(one, found)]
             one.modified = file.last_modified_ms
-        reported = (
+        known_overwrites = (
             {(one.version, one.key) for one in self.overwritten(objects.location)}
             if overwritten_commits
             else set()
         )
         overwritten_commits = [
-            one for one in overwritten_commits if (one[1].version, one[1].key) not in reported
+            one for one in overwritten_commits if (one[1].version, one[1].key) not in known_overwrites
         ]
         if overwritten_commits:
             self._report(objects, table, overwritten_commits)

@@ -98,10 +98,10 @@ class PendingCommit:
         metrics: Mapping[str, int],
         read_version: int | None = None,
         *,
-        replayed: bool = False,
+        is_replayed: bool = False,
     ) -> None:
         """Mark it as committed; pass ``read_version`` as the log has it, if the commit was found there."""
         read = self.changes.read_version if read_version is None else read_version
         winners = tuple(range(read + 1, version))
         kind = Rebased if winners else Committed
-        self.result = kind(version, self.changes.read_version, self.key, metrics, winners, replayed)
+        self.result = kind(version, self.changes.read_version, self.key, metrics, winners, is_replayed)

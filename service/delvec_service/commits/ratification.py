@@ -99,13 +99,16 @@ class Ratification:
         self._vectors = vectors
 
     def ratify(
-        self, table: OpenTable, staged: StagedFile, check_before: Callable[[Snapshot], None] = lambda _: None
+        self,
+        table: OpenTable,
+        staged_file: StagedFile,
+        check_before: Callable[[Snapshot], None] = lambda _: None,
     ) -> bool:
         """Publish a staged commit; return False if it already was.
 
         Args:
             table: the table.
-            staged: the file.
+            staged_file: the file.
             check_before: raises if the version before is not what the client wants it to be.
 
         Raises:
@@ -116,36 +119,38 @@ class Ratification:
             StorageError: storage does not answer; nothing was committed.
         """
         fault_points.reach("begin")
-        if not staged_commit.is_staged_name(staged.name, staged.version):
+        if not staged_commit.is_staged_name(staged_file.name, staged_file.version):
             raise InvalidCommit(
-                f"'{staged.name[:200]}' is not the name of a staged commit of version {staged.version}; it must be "
-                f"'{staged.version:020}.<uuid>.json'.",
+                f"'{staged_file.name[:200]}' is not the name of a staged commit of version {staged_file.version}; it must be "
+                f"'{staged_file.version:020}.<uuid>.json'.",
                 table=table.name,
-                version=staged.version,
+                version=staged_file.version,
             )
         for _ in range(_ATTEMPTS):
             snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
             _check_managed(table, snapshot)
-            if staged.version <= snapshot.version:
-                return self._settled(table, staged)
-            if staged.version > snapshot.version + 1:
+            if staged_file.version <= snapshot.version:
+                return self._settled(table, staged_file)
+            if staged_file.version > snapshot.version + 1:
                 raise VersionFromFuture(
-                    f"The commit is to be version {staged.version} of table '{table.name}', whose newest version is "
+                    f"The commit is to be version {staged_file.version} of table '{table.name}', whose newest version is "
                     f"{snapshot.version}; commit version {snapshot.version + 1}.",
                     table=table.name,
                     version=snapshot.version,
                 )
             check_before(snapshot)
-            data = _read(table, staged)
+            data = _read(table, staged_file)
             fault_points.reach("after-read")
-            commit = staged_commit.parse(data, table.name, table.location, staged.version, staged.name)
+            commit = staged_commit.parse(
+                data, table.name, table.location, staged_file.version, staged_file.name
+            )
             bind_log_context(transaction=commit.key)
-            member = self._check(table, staged, commit, snapshot)
+            member = self._check(table, staged_file, commit, snapshot)
             fault_points.reach("after-checks")
             if self._create(table, commit, data):
                 self._published(table, commit, member, data, snapshot)
                 return True
-        raise _taken(table, staged)
+        raise _taken(table, staged_file)
 
     def check_first(self, table: OpenTable, before: Snapshot, first: StagedCommit) -> None:
         """Check version 0, which clients publish themselves, against an empty table.
@@ -156,7 +161,7 @@ class Ratification:
         """
         self._check_storage(table, first, staged_commit.check(first, before, table.name), before)
 
-    def _settled(self, table: OpenTable, staged: StagedFile) -> bool:
+    def _settled(self, table: OpenTable, staged_file: StagedFile) -> bool:
         """Return False if a version is this commit.
 
         Raises:
@@ -164,33 +169,33 @@ class Ratification:
             CommitOutcomeUnknown: one of the two files is gone.
         """
         try:
-            published = table.objects.get(commit_path(staged.version))
-            ours = table.objects.get(f"{STAGED}/{staged.name}")
+            published_bytes = table.objects.get(commit_path(staged_file.version))
+            ours = table.objects.get(f"{STAGED}/{staged_file.name}")
         except FileNotFoundError as error:
             # Not a lost race: the client would commit again, and this may have been its commit.
             raise CommitOutcomeUnknown(
-                f"Version {staged.version} of table '{table.name}' exists, but its log entry or the staged commit "
-                f"'{staged.name}' is gone, so it is unknown whether it was this commit. Read the table and decide again.",
+                f"Version {staged_file.version} of table '{table.name}' exists, but its log entry or the staged commit "
+                f"'{staged_file.name}' is gone, so it is unknown whether it was this commit. Read the table and decide again.",
                 table=table.name,
-                version=staged.version,
+                version=staged_file.version,
             ) from error
-        if published != ours:
+        if published_bytes != ours:
             self._observer.conflicted(ConcurrentWrite.type)
-            raise _taken(table, staged)
+            raise _taken(table, staged_file)
         return False
 
     def _check(
-        self, table: OpenTable, staged: StagedFile, commit: StagedCommit, snapshot: Snapshot
+        self, table: OpenTable, staged_file: StagedFile, commit: StagedCommit, snapshot: Snapshot
     ) -> PendingCommit:
-        changes = staged_commit.check(commit, snapshot, table.name, staged.timestamp)
+        changes = staged_commit.check(commit, snapshot, table.name, staged_file.timestamp)
         member = PendingCommit(changes, log_context().get("principal"))
         self._validator.find_earlier(table, [member])
         if isinstance(member.result, Committed):
             raise InvalidCommit(
-                f"The staged commit '{staged.name}' of table '{table.name}' has the txnId {commit.key}, which version "
+                f"The staged commit '{staged_file.name}' of table '{table.name}' has the txnId {commit.key}, which version "
                 f"{member.result.version} has already; nothing was committed. Give each commit an id of its own.",
                 table=table.name,
-                version=staged.version,
+                version=staged_file.version,
             )
         if member.error is not None:
             raise member.error
@@ -253,9 +258,9 @@ def _check_managed(table: OpenTable, snapshot: Snapshot) -> None:
         )
 
 
-def _read(table: OpenTable, staged: StagedFile) -> bytes:
-    path = f"{STAGED}/{staged.name}"
-    facts = {"table": table.name, "version": staged.version, "file": path}
+def _read(table: OpenTable, staged_file: StagedFile) -> bytes:
+    path = f"{STAGED}/{staged_file.name}"
+    facts = {"table": table.name, "version": staged_file.version, "file": path}
     try:
         data = table.objects.get(path)
     except FileNotFoundError as error:
@@ -263,19 +268,19 @@ def _read(table: OpenTable, staged: StagedFile) -> bytes:
             f"The staged commit '{path}' of table '{table.name}' does not exist; write it, then send the request.",
             **facts,
         ) from error
-    if len(data) != staged.size:
+    if len(data) != staged_file.size:
         raise FileSizeMismatch(
-            f"The staged commit '{path}' of table '{table.name}' has {len(data)} bytes in storage, but {staged.size} in "
+            f"The staged commit '{path}' of table '{table.name}' has {len(data)} bytes in storage, but {staged_file.size} in "
             "the request; nothing was committed.",
             **facts,
         )
     return data
 
 
-def _taken(table: OpenTable, staged: StagedFile) -> ConcurrentWrite:
+def _taken(table: OpenTable, staged_file: StagedFile) -> ConcurrentWrite:
     return ConcurrentWrite(
-        f"Another commit has version {staged.version} of table '{table.name}'. Read the table again, check for "
+        f"Another commit has version {staged_file.version} of table '{table.name}'. Read the table again, check for "
         "conflicts, and commit the next version.",
         table=table.name,
-        version=staged.version,
+        version=staged_file.version,
     )

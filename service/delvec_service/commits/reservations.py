@@ -171,42 +171,42 @@ class Reservations:
             CorruptLog: the staged commit is damaged or gone, or another writer took its version.
             StorageError: storage does not answer.
         """
-        staged = decision.version_of(objects.location)
+        staged_version = decision.version_of(objects.location)
         # A reservation may be left over from a request that was sent twice.
-        if not decision.is_commit or staged is None or staged.version != version:
+        if not decision.is_commit or staged_version is None or staged_version.version != version:
             return False
         fault_points.reach("before-publication")
         try:
-            created = self._log.publish(objects, version, data or _staged(objects, table, staged))
+            created = self._log.publish(objects, version, data or _staged(objects, table, staged_version))
         except AmbiguousPutError as error:
             raise error.failure from error
         if not created:
-            raise _bypassed(table, staged)
+            raise _bypassed(table, staged_version)
         fault_points.reach("after-publication")
         return True
 
 
-def _staged(objects: ObjectStore, table: str, staged: StagedVersion) -> bytes:
-    path = f"{STAGED}/{staged.staged}"
+def _staged(objects: ObjectStore, table: str, staged_version: StagedVersion) -> bytes:
+    path = f"{STAGED}/{staged_version.staged}"
     try:
         data = objects.get(path)
     except FileNotFoundError:
         data = b""
-    if hashlib.sha256(data).hexdigest() != staged.digest:
+    if hashlib.sha256(data).hexdigest() != staged_version.digest:
         raise CorruptLog(
-            f"Version {staged.version} of table '{table}' is committed, but its staged commit {path} is "
+            f"Version {staged_version.version} of table '{table}' is committed, but its staged commit {path} is "
             f"{'damaged' if data else 'gone'}; restore that file from a backup.",
             table=table,
-            version=staged.version,
+            version=staged_version.version,
             file=path,
         )
     return data
 
 
-def _bypassed(table: str, staged: StagedVersion) -> CorruptLog:
+def _bypassed(table: str, staged_version: StagedVersion) -> CorruptLog:
     return CorruptLog(
-        f"Version {staged.version} of table '{table}' belongs to a committed transaction, but a writer that bypassed the "
-        f"catalog has taken it. Its staged commit is {STAGED}/{staged.staged}; read both, and write what is missing again.",
+        f"Version {staged_version.version} of table '{table}' belongs to a committed transaction, but a writer that bypassed the "
+        f"catalog has taken it. Its staged commit is {STAGED}/{staged_version.staged}; read both, and write what is missing again.",
         table=table,
-        version=staged.version,
+        version=staged_version.version,
     )

@@ -138,20 +138,20 @@ class TransactionRecords:
         }
         path = f"{_FOLDER}/{name}"
         try:
-            created = self._store.put_if_absent(path, json.dumps(record).encode())
+            is_created = self._store.put_if_absent(path, json.dumps(record).encode())
         except StorageError:
-            decided = self.find(name)
-            if decided is None:
+            known_decision = self.find(name)
+            if known_decision is None:
                 raise
-            return decided
-        if created:
+            return known_decision
+        if is_created:
             return self._known(name, decision)
-        decided = self.find(name)
-        if decided is None:
+        known_decision = self.find(name)
+        if known_decision is None:
             raise StorageError(
                 f"The record {self.warehouse}/{path} exists, and cannot be read yet; try again."
             )
-        return decided
+        return known_decision
 
     def _known(self, name: str, decision: Decision) -> Decision:
         self._decisions.put(name, decision)

@@ -204,13 +204,13 @@ def _refused(error: Any, location: str) -> Exception:
     code = str(answered.get("Code", ""))[:_SHOWN]
     if code in _NO_STS or status in (404, 405, 501):
         return _no_sts(location)
-    said = f"{code}: {str(answered.get('Message', ''))[:_SHOWN]}".rstrip(".: ")
+    message = f"{code}: {str(answered.get('Message', ''))[:_SHOWN]}".rstrip(".: ")
     if status >= 500 or status == 429:  # noqa: PLR2004 - HTTP's
         return StorageError(
-            f"AWS STS did not issue credentials for {location}: {said}; try again.", location=location
+            f"AWS STS did not issue credentials for {location}: {message}; try again.", location=location
         )
     return StorageDenied(
-        f"AWS STS did not issue credentials for {location}: {said}. The service's own identity must be allowed to "
+        f"AWS STS did not issue credentials for {location}: {message}. The service's own identity must be allowed to "
         "assume the role DELVEC_CREDENTIAL_ROLE_ARN for DELVEC_CREDENTIAL_SECONDS.",
         location=location,
     )

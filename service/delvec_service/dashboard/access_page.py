@@ -24,22 +24,22 @@ _LIFETIMES: Final = {"30": "30 days", "90": "90 days", "365": "a year", "": "no 
 
 
 async def show(
-    visit: Visit, notice: str = "", refused: Refused | None = None, made: Mapping[str, Any] | None = None
+    visit: Visit, notice: str = "", refusal: Refused | None = None, new_token: Mapping[str, Any] | None = None
 ) -> Response:
     """Show what the visitor may do, and the grants and tokens that it administers.
 
     Args:
         visit: the request.
         notice: what was done.
-        refused: why it was not.
-        made: a new token, which no other page shows.
+        refusal: why it was not.
+        new_token: a new token, which no other page shows.
     """
     access, grants, tokens = await asyncio.gather(
         visit.get("/v1/access"), visit.get("/v1/grants"), visit.find("/v1/tokens")
     )
     return visit.page(
         "access.html",
-        200 if refused is None else refused.status,
+        200 if refusal is None else refusal.status,
         access=access,
         grants=grants["grants"],
         tokens=None if tokens is None else tokens["tokens"],
@@ -47,9 +47,9 @@ async def show(
         scopes=_SCOPES,
         lifetimes=_LIFETIMES,
         notice=notice,
-        refused=refused,
-        made=made,
-        form=visit.form if refused else {},
+        refused=refusal,
+        made=new_token,
+        form=visit.form if refusal else {},
     )
 
 
@@ -70,7 +70,7 @@ async def grant(visit: Visit) -> Response:
         answer = await visit.send("POST", "/v1/grants", {"grantee": grantee, "role": role, **on})
         notice = f"{grantee} now has the role {role} {where}."
     if isinstance(answer, Refused):
-        return await show(visit, refused=answer)
+        return await show(visit, refusal=answer)
     return await show(visit, notice)
 
 
@@ -85,8 +85,8 @@ async def create_token(visit: Visit) -> Response:
     body = {"name": name, "principal": principal or None, "expires-at": until}
     answer = await visit.send("POST", "/v1/tokens", body)
     if isinstance(answer, Refused):
-        return await show(visit, refused=answer)
-    return await show(visit, made=answer)
+        return await show(visit, refusal=answer)
+    return await show(visit, new_token=answer)
 
 
 async def revoke_token(visit: Visit, name: str) -> Response:
@@ -99,7 +99,7 @@ async def revoke_token(visit: Visit, name: str) -> Response:
         return visit.page("token_revoke.html", token=token, is_own=token["principal"] == access["principal"])
     answer = await visit.send("DELETE", f"/v1/tokens/{quote(name, safe='')}")
     if isinstance(answer, Refused):
-        return await show(visit, refused=answer)
+        return await show(visit, refusal=answer)
     return await show(visit, f"Token {name} was revoked.")
 
 
@@ -114,24 +114,24 @@ async def _is_open(visit: Visit) -> bool:
 
 async def audit(visit: Visit) -> Response:
     """Show the audit log: who changed what, and what was denied."""
-    chosen = {
+    filters = {
         key: value[:200]
         for key in ("table", "principal", "outcome")
         if (value := visit.query.get(key, "").strip())
         and (key != "outcome" or value in get_args(AuditOutcome))
     }
-    pages = Pages(visit, "/dashboard/audit", chosen)
+    pages = Pages(visit, "/dashboard/audit", filters)
     try:
-        answer, refused = await visit.get("/v1/audit", **chosen, **pages.place), None
+        answer, refusal = await visit.get("/v1/audit", **filters, **pages.place), None
     except Refused as problem:
         if problem.status not in (403, 404):
             raise
-        answer, refused = {"entries": [], "next-page-token": None}, problem
+        answer, refusal = {"entries": [], "next-page-token": None}, problem
     return visit.page(
         "audit.html",
         entries=answer["entries"],
-        refused=refused,
-        chosen=chosen,
+        refused=refusal,
+        chosen=filters,
         outcomes=get_args(AuditOutcome),
         pages=pages.followed_by(answer["next-page-token"]),
     )

@@ -47,17 +47,17 @@ _PLOTS: Final = _grouped(HealthSample, lambda each: each.plot)
 
 def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return the plots of health samples, oldest first: title, description, and JSON for ``dashboard.js``."""
-    ordered = list(reversed(samples))
-    if len(ordered) < 2:  # noqa: PLR2004 - a line has two ends
+    oldest_first = list(reversed(samples))
+    if len(oldest_first) < 2:  # noqa: PLR2004 - a line has two ends
         return []
-    times = [instant(one["sampled-at"]).timestamp() for one in ordered]
+    times = [instant(one["sampled-at"]).timestamp() for one in oldest_first]
     return [
         _chart(
             title,
             unit,
             [label for label, _, _ in numbers],
             times,
-            [[one[field] for one in ordered] for _, field, _ in numbers],
+            [[one[field] for one in oldest_first] for _, field, _ in numbers],
         )
         for title, numbers in _PLOTS.items()
         for unit in [numbers[0][2]]

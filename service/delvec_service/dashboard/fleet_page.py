@@ -23,7 +23,7 @@ _NAMESPACES: Final = 50
 async def show(visit: Visit) -> Response:
     """Show the fleet."""
     yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat()
-    fleet, neediest, policies, tasks, failed, runs = await asyncio.gather(
+    fleet, neediest, policies, tasks, failed_runs, runs = await asyncio.gather(
         visit.get("/v1/fleet"),
         visit.get("/v1/health", **{"page-size": _MAX}),
         visit.get("/v1/policies"),
@@ -41,7 +41,7 @@ async def show(visit: Visit) -> Response:
         namespaces=fleet["namespaces"][:_NAMESPACES],
         upcoming=upcoming(neediest["tables"], policies["policies"]),
         tasks=tasks["tasks"],
-        failed=failed["runs"],
+        failed=failed_runs["runs"],
         last_run=next(iter(runs["runs"]), None),
         has_policies=any(one["content"]["enable"] for one in policies["policies"]),
         charts=fleet_charts(fleet),

@@ -147,7 +147,7 @@ def short(identifier: str) -> str:
 
 def parameters(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return the parameters of a commit in words: lists, which Delta writes as JSON, without brackets; no empty ones."""
-    shown = []
+    pairs = []
     for name, value in (values or {}).items():
         text = "" if value is None else str(value)
         with suppress(ValueError, RecursionError):
@@ -155,28 +155,28 @@ def parameters(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             if isinstance(parsed, list) and not any(isinstance(one, list | dict) for one in parsed):
                 text = ", ".join(map(str, parsed))
         if text not in ("", "{}"):
-            shown.append((title(name), text))
-    return shown
+            pairs.append((title(name), text))
+    return pairs
 
 
 def metrics(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return the metrics of a commit, which Spark writes as text, with units; zeros say nothing and are left out."""
-    shown = []
+    pairs = []
     for name, value in (values or {}).items():
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            shown.append((title(name), str(value)))
+            pairs.append((title(name), str(value)))
             continue
         if not number:
             continue
         if name.endswith("TimeMs"):
-            shown.append((title(name.removesuffix("Ms")), span(number / 1000)))
+            pairs.append((title(name.removesuffix("Ms")), span(number / 1000)))
         elif name.endswith(("Bytes", "FileSize")):
-            shown.append((title(name), size(number)))
+            pairs.append((title(name), size(number)))
         else:
-            shown.append((title(name), count(number)))
-    return shown
+            pairs.append((title(name), count(number)))
+    return pairs
 
 
 def instant(value: str | float) -> datetime:

@@ -22,14 +22,14 @@ _RUNS: Final = "100"
 
 async def show(visit: Visit) -> Response:
     """Show what runs, what is next, and what ran, with predicted and measured gain."""
-    chosen = {
+    filters = {
         key: value
         for key, values in (("type", get_args(PolicyType)), ("state", get_args(RunState)))
         if (value := visit.query.get(key, "")) in values
     }
     tasks, runs, neediest, policies = await asyncio.gather(
         visit.get("/v1/maintenance-tasks"),
-        visit.get("/v1/maintenance-runs", limit=_RUNS, **chosen),
+        visit.get("/v1/maintenance-runs", limit=_RUNS, **filters),
         visit.get("/v1/health", **{"page-size": _NEEDY}),
         visit.get("/v1/policies"),
     )
@@ -41,7 +41,7 @@ async def show(visit: Visit) -> Response:
         upcoming=upcoming(neediest["tables"], policies["policies"]),
         types=get_args(PolicyType),
         states=get_args(RunState),
-        chosen=chosen,
+        chosen=filters,
     )
 
 

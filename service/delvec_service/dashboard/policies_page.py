@@ -23,19 +23,19 @@ _MAX_PLANNED: Final = 10
 _LOOKED_AT: Final = "1000"
 
 
-async def show(visit: Visit, notice: str = "", refused: Refused | None = None) -> Response:
+async def show(visit: Visit, notice: str = "", refusal: Refused | None = None) -> Response:
     """List the policies."""
     policies = (await visit.get("/v1/policies"))["policies"]
     names, may_change = await asyncio.gather(_table_names(visit, policies), _may_change(visit))
     return visit.page(
         "policies.html",
-        200 if refused is None else refused.status,
+        200 if refusal is None else refusal.status,
         policies=policies,
         names=names,
         does=DOES,
         may_change=may_change,
         notice=notice,
-        refused=refused,
+        refused=refusal,
     )
 
 
@@ -72,23 +72,23 @@ async def save(visit: Visit) -> Response:
     }
     table = form.get("table", "").strip() if scope == "table" else None
     if policy["pattern"] == "" or table == "":
-        failed = f"Say which: give {'a pattern of names' if table is None else 'the name of a table'}, or choose all tables."
-        return _form(visit, policy, "", is_new=is_new, failed=failed)
+        reason = f"Say which: give {'a pattern of names' if table is None else 'the name of a table'}, or choose all tables."
+        return _form(visit, policy, "", is_new=is_new, problem=reason)
     try:
         config = config_from(cast(PolicyType, kind), form)
     except InvalidField as problem:
-        return _form(visit, policy, table or "", is_new=is_new, failed=str(problem))
+        return _form(visit, policy, table or "", is_new=is_new, problem=str(problem))
     policy["content"]["config"] = config
     if is_new and await visit.find(f"/v1/policies/{quote(policy['name'], safe='')}"):
-        failed = "There is a policy of that name already: change it, or choose another name."
-        return _form(visit, policy, table or "", is_new=True, failed=failed)
+        reason = "There is a policy of that name already: change it, or choose another name."
+        return _form(visit, policy, table or "", is_new=True, problem=reason)
     on = (
         {"table": table} if table is not None else {"pattern": policy["pattern"]} if policy["pattern"] else {}
     )
     body = {"name": policy["name"], "type": kind, "content": policy["content"], **on}
     answer = await visit.send("POST", "/v1/policies", body)
     if isinstance(answer, Refused):
-        return _form(visit, policy, table or "", is_new=is_new, failed=answer.message, status=answer.status)
+        return _form(visit, policy, table or "", is_new=is_new, problem=answer.message, status=answer.status)
     where = (
         f"table {table}"
         if table
@@ -107,37 +107,37 @@ async def drop(visit: Visit, name: str) -> Response:
         return visit.page("policy_drop.html", policy=policy, does=DOES)
     answer = await visit.send("DELETE", path)
     if isinstance(answer, Refused):
-        return await show(visit, refused=answer)
+        return await show(visit, refusal=answer)
     return await show(visit, f"Policy {name} was deleted.")
 
 
 async def plan(visit: Visit, name: str) -> Response:
     """Show what a policy would do now to the tables that need most; nothing changes."""
     policy = await visit.get(f"/v1/policies/{quote(name, safe='')}")
-    policies, listed = await asyncio.gather(
+    policies, listing = await asyncio.gather(
         visit.get("/v1/policies"), visit.get("/v1/health", **{"page-size": _LOOKED_AT})
     )
     held = attached(policies["policies"])
-    planned: list[tuple[Mapping[str, Any], Any]] = []
+    plans: list[tuple[Mapping[str, Any], Any]] = []
     others = 0
-    for table in listed["tables"]:
+    for table in listing["tables"]:
         if policy["name"] not in [one.name for one in applicable(held, table["id"], table["name"]).values()]:
             continue
-        if len(planned) == _MAX_PLANNED:
+        if len(plans) == _MAX_PLANNED:
             others += 1
             continue
         answer = await visit.send("GET", f"{resource(table['id'])}/maintenance-plan")
         if isinstance(answer, Refused):
-            planned.append((table, answer))
+            plans.append((table, answer))
             continue
-        planned += [(table, one) for one in answer["planned"] if one["policy"] == policy["name"]]
+        plans += [(table, one) for one in answer["planned"] if one["policy"] == policy["name"]]
     return visit.page(
         "policy_plan.html",
         policy=policy,
         does=DOES,
-        planned=[(table, None if isinstance(one, Refused) else one, one) for table, one in planned],
+        planned=[(table, None if isinstance(one, Refused) else one, one) for table, one in plans],
         others=others,
-        is_cut=listed["num-tables"] > len(listed["tables"]),
+        is_cut=listing["num-tables"] > len(listing["tables"]),
     )
 
 
@@ -147,25 +147,25 @@ def _form(
     table: str,
     *,
     is_new: bool = False,
-    failed: str = "",
+    problem: str = "",
     status: int = 400,
     may_change: bool = True,
 ) -> Response:
     kind = cast(PolicyType, policy["type"])
-    typed = visit.form if failed else {}
+    form_values = visit.form if problem else {}
     return visit.page(
         "policy.html",
-        status if failed else 200,
+        status if problem else 200,
         policy=policy,
-        pattern=typed.get("pattern", policy["pattern"] or ""),
-        table=typed.get("table", table),
-        scope=typed.get("scope")
+        pattern=form_values.get("pattern", policy["pattern"] or ""),
+        table=form_values.get("table", table),
+        scope=form_values.get("scope")
         or ("table" if table or policy["table-id"] else "pattern" if policy["pattern"] else "all"),
         may_change=may_change,
         does=DOES[kind],
-        fields=form_fields(kind, policy["content"]["config"], typed),
+        fields=form_fields(kind, policy["content"]["config"], form_values),
         is_new=is_new,
-        failed=failed,
+        failed=problem,
     )
 
 

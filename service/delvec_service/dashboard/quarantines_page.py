@@ -28,22 +28,22 @@ async def show(visit: Visit) -> Response:
     The records are in the tables' folders, so each table is asked; a page ends where it is full, or has taken long.
     """
     namespace = visit.query.get("namespace", "").strip()[:128]
-    chosen = {"namespace": namespace} if namespace else {}
-    pages = Pages(visit, "/dashboard/quarantines", chosen)
+    filters = {"namespace": namespace} if namespace else {}
+    pages = Pages(visit, "/dashboard/quarantines", filters)
     place, until, turns = pages.place, time.monotonic() + _PATIENCE_SECONDS, asyncio.Semaphore(_AT_ONCE)
     holding: list[dict[str, Any]] = []
     silent: list[Mapping[str, Any]] = []
-    answered = 0
+    num_answered = 0
     while True:
-        listed = await visit.get("/v1/tables", **chosen, **place, **{"page-size": _TABLES})
-        answers = await asyncio.gather(*(_held(visit, one, turns) for one in listed["tables"]))
-        for table, quarantines in zip(listed["tables"], answers, strict=True):
+        listing = await visit.get("/v1/tables", **filters, **place, **{"page-size": _TABLES})
+        answers = await asyncio.gather(*(_held(visit, one, turns) for one in listing["tables"]))
+        for table, quarantines in zip(listing["tables"], answers, strict=True):
             if quarantines is None:
                 silent.append(table)
                 continue
-            answered += 1
+            num_answered += 1
             holding += [{"table": table, **one} for one in quarantines]
-        after = listed["next-page-token"]
+        after = listing["next-page-token"]
         if not after or len(holding) >= _ENOUGH or time.monotonic() > until:
             break
         place = {"page-token": after}
@@ -52,7 +52,7 @@ async def show(visit: Visit) -> Response:
         holding=holding,
         maintained=await _maintained(visit, {one["table"]["id"] for one in holding}),
         silent=silent,
-        answered=answered,
+        answered=num_answered,
         namespace=namespace,
         pages=pages.followed_by(after),
     )

@@ -38,7 +38,7 @@ def _planned(values: _Values) -> list[str]:
     if not values["num-files"]:
         return ["No file is worth rewriting."]
     gain = values["gain-bytes"]
-    said = [
+    lines = [
         (
             f"{counted(values['num-files'], 'file')} with {size(values['size-in-bytes'])} would become about "
             f"{counted(values['new-files'], 'file')} with {size(values['new-size-in-bytes'])}, {size(abs(gain))} "
@@ -47,24 +47,24 @@ def _planned(values: _Values) -> list[str]:
         "The new size is measured with a sample of the files; advice estimates it from the log.",
     ]
     if values["exceeds-limit"]:
-        said.append(
+        lines.append(
             "That is more than this service rewrites itself (DELVEC_DML_MAX_BYTES); run delvec optimize, or Spark."
         )
-    return said
+    return lines
 
 
 def _compact(values: _Values) -> list[str]:
     if not values["num-deletion-vectors"]:
         return ["No deletion vector is worth moving. Nothing was changed."]
     is_dry = values["result"] == "dry-run"
-    said = [
+    lines = [
         (
             f"{counted(values['num-deletion-vectors'], 'deletion vector')} of "
             f"{counted(values['num-vector-files'], 'file')} {'would be' if is_dry else 'are now'} in "
             f"{counted(values['new-vector-files'], 'file')}; VACUUM then frees about {size(values['gain-bytes'])}."
         )
     ]
-    return [*said, "Nothing was changed."] if is_dry else [*said, *_version(values)]
+    return [*lines, "Nothing was changed."] if is_dry else [*lines, *_version(values)]
 
 
 def _checkpoint(values: _Values) -> list[str]:
@@ -77,18 +77,21 @@ def _checkpoint(values: _Values) -> list[str]:
 
 def _vacuum(values: _Values) -> list[str]:
     files, were = _files(values)
-    retained = f"Files removed in the last {values['retention-hours']:g} hours are kept."
+    retention_text = f"Files removed in the last {values['retention-hours']:g} hours are kept."
     match values["result"]:
         case "dry-run" if not values["num-files"]:
-            return ["There is nothing to delete.", retained]
+            return ["There is nothing to delete.", retention_text]
         case "dry-run":
-            return [f"{files} would be deleted. Nothing was changed.", retained]
+            return [f"{files} would be deleted. Nothing was changed.", retention_text]
         case "deleted":
-            return [f"{files} {were} deleted permanently.", retained]
+            return [f"{files} {were} deleted permanently.", retention_text]
         case "quarantined":
             they = "it" if values["num-files"] == 1 else "they"
-            return [f"{files} {were} moved into quarantine; {they} can be put back, or deleted.", retained]
-    return ["There was nothing to delete.", retained]
+            return [
+                f"{files} {were} moved into quarantine; {they} can be put back, or deleted.",
+                retention_text,
+            ]
+    return ["There was nothing to delete.", retention_text]
 
 
 def _restore(values: _Values) -> list[str]:
@@ -102,12 +105,12 @@ def _restore(values: _Values) -> list[str]:
 
 
 def _undo(values: _Values) -> list[str]:
-    said = [f"{' '.join(_files(values))} put back."]
+    lines = [f"{' '.join(_files(values))} put back."]
     if values["kept"]:
-        said.append(
+        lines.append(
             f"{counted(len(values['kept']), 'file')} stayed in quarantine, because another file has the same path."
         )
-    return said
+    return lines
 
 
 def _purge(values: _Values) -> list[str]:

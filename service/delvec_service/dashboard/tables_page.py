@@ -33,25 +33,25 @@ _COLUMNS: Final = (
 async def show(visit: Visit) -> Response:
     """Show a page of the list."""
     order, search = visit.query.get("order-by", "score"), visit.query.get("search", "")[:128]
-    chosen = {"order-by": order if order in _ORDERS else "score"}
-    chosen |= {"search": search} if search else {}
+    filters = {"order-by": order if order in _ORDERS else "score"}
+    filters |= {"search": search} if search else {}
     namespace = visit.query.get("namespace")
-    chosen |= {} if namespace is None else {"namespace": namespace[:128]}
-    pages = Pages(visit, "/dashboard/tables", chosen)
-    listed = await visit.get("/v1/health", **chosen, **pages.place, **{"page-size": str(_PAGE_SIZE)})
+    filters |= {} if namespace is None else {"namespace": namespace[:128]}
+    pages = Pages(visit, "/dashboard/tables", filters)
+    listing = await visit.get("/v1/health", **filters, **pages.place, **{"page-size": str(_PAGE_SIZE)})
     return visit.page(
         "tables.html",
-        tables=listed["tables"],
-        first=listed["num-before"] + 1,
-        last=listed["num-before"] + len(listed["tables"]),
-        total=listed["num-tables"],
+        tables=listing["tables"],
+        first=listing["num-before"] + 1,
+        last=listing["num-before"] + len(listing["tables"]),
+        total=listing["num-tables"],
         orders=_ORDERS,
         columns=[
-            (label, key, f"/dashboard/tables?{urlencode(chosen | {'order-by': key})}")
+            (label, key, f"/dashboard/tables?{urlencode(filters | {'order-by': key})}")
             for label, key in _COLUMNS
         ],
-        order=chosen["order-by"],
+        order=filters["order-by"],
         search=search,
         namespace=namespace,
-        pages=pages.followed_by(listed["next-page-token"]),
+        pages=pages.followed_by(listing["next-page-token"]),
     )

@@ -11,16 +11,16 @@ __all__ = ["cloud_event", "cursor_of", "position_of"]
 _NO_EPOCH: Final = "0" * 8
 
 
-def cloud_event(outbox: Outbox, stored: StoredEvent) -> CloudEvent:
+def cloud_event(outbox: Outbox, stored_event: StoredEvent) -> CloudEvent:
     """Return an event as it is sent."""
-    event = stored.event
+    event = stored_event.event
     return CloudEvent(
         id=event.id,
         source=f"/v1/tables/{event.table_id}",
         type=cast(EventType, event.type),
-        subject=stored.table_name,
+        subject=stored_event.table_name,
         time=event.occurred_at,
-        sequence=cursor_of(outbox, stored.position),
+        sequence=cursor_of(outbox, stored_event.position),
         data=dict(event.data),
     )
 

@@ -111,24 +111,26 @@ class Webhooks:
         turn_ends = time.monotonic() + _TURN_SECONDS
         outbox = self._store.outbox()
         page = self._store.page(self._catalog, delivery.position, types=webhook.types, limit=_PAGE)
-        for stored in page:
+        for stored_event in page:
             attempts = delivery.attempts
             failure = (
-                self._send(webhook, cloud_event(outbox, stored)) if webhook.wants(stored.table_name) else None
+                self._send(webhook, cloud_event(outbox, stored_event))
+                if webhook.wants(stored_event.table_name)
+                else None
             )
             if failure is not None:
                 pause = min(self._first_pause * 2**attempts, _LONGEST_PAUSE)
                 logger.warning(
                     "event not delivered",
                     webhook=webhook.name,
-                    event_id=stored.event.id,
+                    event_id=stored_event.event.id,
                     reason=failure,
                     again_in=pause,
                 )
                 failed = Delivery(delivery.position, min(attempts + 1, 30))
                 self._store.delivered(webhook.name, self._owner, failed, pause=pause)
                 return False
-            delivery = Delivery(stored.position, 0)
+            delivery = Delivery(stored_event.position, 0)
             if time.monotonic() >= turn_ends:
                 return self._store.delivered(webhook.name, self._owner, delivery)
             if not self._store.delivered(webhook.name, self._owner, delivery, keep=_LEASE_SECONDS):

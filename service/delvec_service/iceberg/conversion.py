@@ -330,7 +330,7 @@ class IcebergConversion:
                 snapshot.configuration,
                 retention_ms=_retention(snapshot),
             )
-            shown = DeltaVersion(
+            shown_version = DeltaVersion(
                 snapshot.version, snapshot.timestamp, self._operation(table, snapshot.version)
             )
             if not snapshot.num_files and current_snapshot(start) is None:
@@ -341,7 +341,7 @@ class IcebergConversion:
                 manifests,
                 start,
                 definition,
-                shown,
+                shown_version,
                 shared_deletes=_shares_deletes(snapshot.configuration),
             )
             return _tagged(writer.whole(snapshot.live.batches()), snapshot.configuration)
@@ -445,14 +445,14 @@ class _IncrementalConversion:
             raise _FullConversionNeeded("rows got other ids")
         if not changes:
             return with_version(base, version, timestamp)
-        shown = DeltaVersion(version, timestamp, operation_of(group[-1]))
+        shown_version = DeltaVersion(version, timestamp, operation_of(group[-1]))
         writer = SnapshotWriter(
             self._table,
             self._directory,
             self._manifests,
             base,
             definition,
-            shown,
+            shown_version,
             shared_deletes=_shares_deletes(metadata.configuration),
         )
         try:

@@ -160,14 +160,14 @@ class DeletesCheck:
         delta_vectors: Mapping[str, DeltaVector],
         records: Mapping[str, bytes | memoryview],
     ) -> Iterator[Finding]:
-        path, referenced = row["path"], row["referenced"]
-        place = f"of '{referenced}', at {row['offset']} of '{path}',"
+        path, data_file = row["path"], row["referenced"]
+        place = f"of '{data_file}', at {row['offset']} of '{path}',"
         if blob is None or (blob.length, blob.referenced_data_file, blob.cardinality) != (
             row["length"],
-            referenced,
+            data_file,
             row["records"],
         ):
-            listed = (
+            footer_text = (
                 "no deletion vector at that position"
                 if blob is None
                 else f"{blob.length} bytes with {blob.cardinality} rows of '{blob.referenced_data_file}' there"
@@ -176,21 +176,21 @@ class DeletesCheck:
                 "iceberg-delete-file",
                 path,
                 f"The deletion vector {place} has {row['length']} bytes and {row['records']} rows according to its "
-                f"manifest, but the footer lists {listed}",
+                f"manifest, but the footer lists {footer_text}",
             )
             return
         if not 0 <= blob.offset <= blob.offset + blob.length <= file.size():
             yield self._unusable(path, f"the deletion vector {place} extends beyond the file")
             return
         data = file.read_at(blob.length, blob.offset)
-        theirs = records.get(referenced)
+        theirs = records.get(data_file)
         if theirs is not None and data == theirs:
             return
         size = blob.length - FRAME_OVERHEAD
         where = Where(
             self._table.name,
             self._of.version,
-            delta_vectors[referenced].path if referenced in delta_vectors else referenced,
+            delta_vectors[data_file].path if data_file in delta_vectors else data_file,
         )
         try:
             deleted_rows = unframe(data, Descriptor("p", path, blob.offset, size, blob.cardinality), where)
@@ -202,20 +202,20 @@ class DeletesCheck:
             )
             return
         if theirs is not None:
-            expected = unframe(theirs, _as_record(delta_vectors[referenced].descriptor, theirs), where)
-            yield from self._difference(path, referenced, deleted_rows, expected)
+            expected_rows = unframe(theirs, _as_record(delta_vectors[data_file].descriptor, theirs), where)
+            yield from self._difference(path, data_file, deleted_rows, expected_rows)
 
     # --- Parquet ----------------------------------------------------------------------------------------
 
     def _parquet(
-        self, path: str, rows: Sequence[dict[str, Any]], deleted: Mapping[str, BitMap64]
+        self, path: str, rows: Sequence[dict[str, Any]], deleted_rows: Mapping[str, BitMap64]
     ) -> Iterator[Finding]:
         positions_by_file: defaultdict[str, BitMap64] = defaultdict(BitMap64)
         try:
             with self._directory.open(path) as file:
                 yield from self._wrong_size(path, rows, file.size())
-                for referenced, positions in read_position_deletes(file, path):
-                    positions_by_file[referenced].update(positions)
+                for data_file, positions in read_position_deletes(file, path):
+                    positions_by_file[data_file].update(positions)
         except CorruptIcebergMetadata as error:
             yield self._unusable(path, error.message)
             return
@@ -225,38 +225,38 @@ class DeletesCheck:
         except (OSError, ValueError, pa.ArrowException, UnusableFile) as error:
             yield self._unusable(path, str(error)[:200])
             return
-        listed = {row["referenced"] for row in rows}
-        if None in listed:
+        data_files = {row["referenced"] for row in rows}
+        if None in data_files:
             return  # it is reported for that
-        stated = "manifest" if len(rows) == 1 else "footer"
+        source = "manifest" if len(rows) == 1 else "footer"
         for row in rows:
-            referenced = row["referenced"]
-            if positions_by_file.keys() - listed or len(positions_by_file[referenced]) != row["records"]:
-                counted = ", ".join(
+            data_file = row["referenced"]
+            if positions_by_file.keys() - data_files or len(positions_by_file[data_file]) != row["records"]:
+                counts_text = ", ".join(
                     f"{len(each)} of '{name}'" for name, each in list(positions_by_file.items())[:3] if each
                 )
                 yield self._of.finding(
                     "iceberg-delete-file",
                     path,
-                    f"The delete file '{path}' has {row['records']} rows of '{referenced}' according to its "
-                    f"{stated}, but contains {counted or 'none'}",
+                    f"The delete file '{path}' has {row['records']} rows of '{data_file}' according to its "
+                    f"{source}, but contains {counts_text or 'none'}",
                 )
-            elif referenced in deleted:
+            elif data_file in deleted_rows:
                 yield from self._difference(
-                    path, referenced, positions_by_file[referenced], deleted[referenced]
+                    path, data_file, positions_by_file[data_file], deleted_rows[data_file]
                 )
 
     # --- what is wrong ----------------------------------------------------------------------------------
 
     def _difference(
-        self, path: str, referenced: str, deleted_rows: BitMap64, expected: BitMap64
+        self, path: str, data_file: str, deleted_rows: BitMap64, expected_rows: BitMap64
     ) -> Iterator[Finding]:
-        if deleted_rows != expected:
+        if deleted_rows != expected_rows:
             yield self._of.finding(
                 "iceberg-deleted-rows",
                 path,
-                f"'{path}' deletes {len(deleted_rows - expected)} rows of '{referenced}' that Delta does not, and lacks "
-                f"{len(expected - deleted_rows)} that Delta deletes",
+                f"'{path}' deletes {len(deleted_rows - expected_rows)} rows of '{data_file}' that Delta does not, and lacks "
+                f"{len(expected_rows - deleted_rows)} that Delta deletes",
             )
 
     def _wrong_size(self, path: str, rows: Sequence[dict[str, Any]], size: int) -> Iterator[Finding]:

@@ -57,7 +57,7 @@ def write_deletes(
     version: int,
     tag: str,
     *,
-    shared: bool = False,
+    may_share: bool = False,
 ) -> Iterator[tuple[dict[str, Any], Sequence[DeletedRows]]]:
     """Write the deletes of data files; yield the ``data_file`` of each in the form of manifests, and what it covers.
 
@@ -67,7 +67,7 @@ def write_deletes(
         deleted_rows: the deletion vectors; empty ones produce no deletes.
         version: the Delta version, for errors.
         tag: a unique part of the file names.
-        shared: whether data files of a partition share delete files; format version 2 only.
+        may_share: whether data files of a partition share delete files; format version 2 only.
 
     Raises:
         CorruptDeletionVector: or a subclass: one cannot be read.
@@ -77,7 +77,7 @@ def write_deletes(
     """
     found = (one for one in deleted_rows if one.descriptor.cardinality)
     puffin = directory.format_version >= V3
-    groups = _by_partition(found) if shared and not puffin else ([one] for one in found)
+    groups = _by_partition(found) if may_share and not puffin else ([one] for one in found)
     write = _write_puffin if puffin else _write_parquet
     for number, part in enumerate(_parts(groups)):
         yield from write(table, directory, part, version, f"deletes/{tag}-{number:05d}")
@@ -128,14 +128,14 @@ def _write_puffin(
 ) -> list[tuple[dict[str, Any], Sequence[DeletedRows]]]:
     part = [one for group in groups for one in group]
     blobs = []
-    with directory.stage(f"{name}.puffin") as staged:
-        writer = PuffinWriter(staged.file)
+    with directory.stage(f"{name}.puffin") as staged_file:
+        writer = PuffinWriter(staged_file.file)
         records = _records(table, part, version)
         for one in part:
             path = one.data_file["file_path"]
             blobs.append((one, writer.add(records[one.path], path, one.descriptor.cardinality)))
         size = writer.finish({"created-by": "delvec"})
-        staged.publish()
+        staged_file.publish()
     uri = directory.uri(f"{name}.puffin")
     return [(deletion_vector(one.data_file, uri, size, blob), [one]) for one, blob in blobs]
 
@@ -186,12 +186,15 @@ def _write_parquet(
 def _write_one(
     directory: IcebergDirectory, group: Sequence[DeletedRows], rows: Mapping[str, BitMap64], name: str
 ) -> dict[str, Any]:
-    deleted = {one.data_file["file_path"]: rows[one.path] for one in group}
+    deleted_rows = {one.data_file["file_path"]: rows[one.path] for one in group}
     covered = [CoveredFile(one.data_file["file_path"], one.path, one.descriptor) for one in group]
-    with directory.stage(name) as staged:
-        write_position_deletes(staged.file, deleted, covered if len(group) > 1 else ())
-        size = staged.size
-        staged.publish()
-    ends = (min(each.min() for each in deleted.values()), max(each.max() for each in deleted.values()))
-    count = sum(map(len, deleted.values()))
+    with directory.stage(name) as staged_file:
+        write_position_deletes(staged_file.file, deleted_rows, covered if len(group) > 1 else ())
+        size = staged_file.size
+        staged_file.publish()
+    ends = (
+        min(each.min() for each in deleted_rows.values()),
+        max(each.max() for each in deleted_rows.values()),
+    )
+    count = sum(map(len, deleted_rows.values()))
     return position_deletes([one.data_file for one in group], directory.uri(name), size, count, ends)

@@ -213,17 +213,17 @@ class _RestCatalog:
             except TableAlreadyExistsError:
                 return False
             return True
-        published = _newest(directory)
-        metadata = published.metadata
+        publication = _newest(directory)
+        metadata = publication.metadata
         if table.metadata.location.rstrip("/") != directory.location:
             raise _another(self._name, identifier, f"is at '{table.metadata.location}'")
         if table.metadata.properties.get(DELTA_TABLE_ID) != metadata["properties"][DELTA_TABLE_ID]:
             raise _another(self._name, identifier, "is a conversion of a Delta table that was there before")
         snapshot_ids = {one.snapshot_id for one in table.metadata.snapshots}
-        shown = table.metadata.current_snapshot_id
-        if shown is not None and shown not in {one["snapshot-id"] for one in metadata["snapshots"]}:
+        current_id = table.metadata.current_snapshot_id
+        if current_id is not None and current_id not in {one["snapshot-id"] for one in metadata["snapshots"]}:
             newer = table.metadata.last_sequence_number > metadata["last-sequence-number"]
-            if newer and _newest(directory).number != published.number:
+            if newer and _newest(directory).number != publication.number:
                 return False
             raise _another(
                 self._name,
@@ -234,19 +234,19 @@ class _RestCatalog:
         if not updates:
             return True
         try:
-            catalog.commit_table(table, _requirements(metadata, shown), updates)
+            catalog.commit_table(table, _requirements(metadata, current_id), updates)
         except CommitFailedException:
             return False
         return True
 
 
-def _requirements(metadata: Mapping[str, Any], shown: int | None) -> tuple[Any, ...]:
+def _requirements(metadata: Mapping[str, Any], current_id: int | None) -> tuple[Any, ...]:
     from pydantic import TypeAdapter
     from pyiceberg.table.update import TableRequirement
 
     found = [
         {"type": "assert-table-uuid", "uuid": metadata["table-uuid"]},
-        {"type": "assert-ref-snapshot-id", "ref": _MAIN, "snapshot-id": shown},
+        {"type": "assert-ref-snapshot-id", "ref": _MAIN, "snapshot-id": current_id},
     ]
     return tuple(TypeAdapter(list[TableRequirement]).validate_python(found))
 

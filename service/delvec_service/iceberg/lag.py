@@ -49,22 +49,22 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
     Raises:
         StorageError: storage did not answer.
     """
-    asked = asked_formats(snapshot.configuration)
+    formats = asked_formats(snapshot.configuration)
     lags = []
     for format_version in FORMAT_VERSIONS:
         try:
             directory = IcebergDirectory(table, format_version, snapshot.configuration)
-            published = directory.newest()
+            publication = directory.newest()
         except (CorruptTable, IcebergUnsupported, LocationNotAllowed) as error:
             logger.warning("Iceberg lag unknown", table=table.name, error=error.message)
             continue
-        if published is not None:
-            version = delta_version(published.metadata)
+        if publication is not None:
+            version = delta_version(publication.metadata)
             behind = max(0, snapshot.version - version)
             seconds = _waiting(loader, table, snapshot, version + 1) if behind else 0
-            location = directory.metadata_location(published.number)
+            location = directory.metadata_location(publication.number)
             lags.append(IcebergLag(format_version, location, version, behind, seconds))
-        elif format_version in asked:
+        elif format_version in formats:
             behind = snapshot.version + 1
             lags.append(IcebergLag(format_version, None, None, behind, _waiting(loader, table, snapshot, 0)))
     return lags
@@ -72,12 +72,12 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
 
 def _waiting(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot, version: int) -> int | None:
     """Return the age of a version in seconds, if its commit has a time."""
-    committed: int | None = snapshot.timestamp
+    commit_time: int | None = snapshot.timestamp
     if version < snapshot.version:
         try:
             [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
         except CorruptTable:  # the same as for a missing one
             return None
         info = first_of(CommitInfo, commit.actions)
-        committed = None if info is None else info.in_commit_timestamp or info.timestamp
-    return None if committed is None else max(0, time.time_ns() // 1_000_000 - committed) // 1000
+        commit_time = None if info is None else info.in_commit_timestamp or info.timestamp
+    return None if commit_time is None else max(0, time.time_ns() // 1_000_000 - commit_time) // 1000

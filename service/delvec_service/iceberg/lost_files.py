@@ -27,13 +27,13 @@ def passing_files(commits: Sequence[Commit], location: str) -> set[str]:
     """
     removed_paths: set[str] = set()
     for commit in commits[1:]:
-        removed, added = set(), set()
+        removes, adds = set(), set()
         for action in commit.actions:
             if isinstance(action, RemoveFile):
-                removed.add(canonical_log_path(action.path, location))
+                removes.add(canonical_log_path(action.path, location))
             elif isinstance(action, AddFile):
-                added.add(canonical_log_path(action.path, location))
-        removed_paths |= removed - added
+                adds.add(canonical_log_path(action.path, location))
+        removed_paths |= removes - adds
     return {file_path(location, path) for path in removed_paths}
 
 

@@ -82,7 +82,7 @@ class IcebergDirectory:
             self.path, self._base, self.url = None, "", f"{elsewhere}/v{format_version}"
             self._objects = ObjectStore(
                 self.url,
-                allowed=table.roots.allows,
+                is_allowed=table.roots.allows,
                 max_commit_bytes=table.max_commit_bytes,
                 observer=table.observer,
             )

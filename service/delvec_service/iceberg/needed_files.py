@@ -54,11 +54,11 @@ class IcebergFiles:
             directory = IcebergDirectory(table, format_version, configuration)
             self._all.append(directory)
             try:
-                published = directory.newest()
-                if published is not None:
-                    needed = self._read(directory, published, now)
+                publication = directory.newest()
+                if publication is not None:
+                    needed_names = self._read(directory, publication, now)
                     directory.check_only_ours()
-                    self._own.append((directory, needed))
+                    self._own.append((directory, needed_names))
             except IcebergUnsupported as error:
                 # A different table, which is not ours to clean.
                 logger.info("Iceberg directory left alone", table=table.name, reason=error.message)
@@ -86,54 +86,54 @@ class IcebergFiles:
 
     def unneeded(self) -> Iterator[pa.RecordBatch]:
         """Yield the files below the table that no unexpired snapshot needs, LISTED, by path relative to the table."""
-        for directory, needed in self._own:
+        for directory, needed_names in self._own:
             if directory.path is not None:
-                yield from self._unneeded(directory, needed, f"{directory.path}/".lstrip("/"))
+                yield from self._unneeded(directory, needed_names, f"{directory.path}/".lstrip("/"))
 
     def unneeded_elsewhere(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield such files outside the table: the URL of a directory, and LISTED, by path relative to it."""
-        for directory, needed in self._own:
+        for directory, needed_names in self._own:
             if directory.path is None:
-                for batch in self._unneeded(directory, needed, ""):
+                for batch in self._unneeded(directory, needed_names, ""):
                     yield directory.url, batch
 
     def _unneeded(
-        self, directory: IcebergDirectory, needed: set[str], prefix: str
+        self, directory: IcebergDirectory, needed_names: set[str], prefix: str
     ) -> Iterator[pa.RecordBatch]:
         for name in DIRECTORIES:
             listing = TreeListing(f"{directory.url}/{name}", lambda _name: False, self._table.roots.allows)
             listing.hides_metadata = False
             for batch in listing.batches():
                 paths = [f"{name}/{path}" for path in batch.column("path").to_pylist()]
-                mask = [path not in needed and _is_written_by_us(path) is not None for path in paths]
+                mask = [path not in needed_names and _is_written_by_us(path) is not None for path in paths]
                 below = pa.array([prefix + path for path in paths], pa.string())
                 old = batch.set_column(
                     batch.schema.get_field_index("path"), batch.schema.field("path"), below
                 )
                 yield old.filter(pa.array(mask, pa.bool_()))
 
-    def _read(self, directory: IcebergDirectory, published: Published, now: int) -> set[str]:
-        expired = set(expired_snapshots(published.metadata, now))
-        needed: set[str] = set()
+    def _read(self, directory: IcebergDirectory, publication: Published, now: int) -> set[str]:
+        expired = set(expired_snapshots(publication.metadata, now))
+        needed_names: set[str] = set()
         manifests = ManifestFiles(directory, ManifestIndex(0))
-        for snapshot in published.metadata["snapshots"]:
+        for snapshot in publication.metadata["snapshots"]:
             if snapshot["snapshot-id"] in expired:
                 continue
-            needed.add(directory.name_of(snapshot["manifest-list"]))
+            needed_names.add(directory.name_of(snapshot["manifest-list"]))
             for manifest in manifests.of_snapshot(snapshot):
                 name = directory.name_of(manifest["manifest_path"])
-                if name in needed:
+                if name in needed_names:
                     continue
-                needed.add(name)
+                needed_names.add(name)
                 for entry in manifests.live(manifest):
                     path = entry["data_file"]["file_path"]
                     if entry["data_file"]["content"] != DATA:
-                        needed.add(directory.name_of(path))
+                        needed_names.add(directory.name_of(path))
                     elif path.startswith(self._prefix):
                         self._data.add(canonical_relative(path[len(self._prefix) :]))
                     else:
                         self._data.update(self._spelled_otherwise(path))
-        return needed
+        return needed_names
 
     def _spelled_otherwise(self, path: str) -> Iterator[str]:
         """Yield the file inside the table's directory that a plain path refers to; see :func:`file_path`."""

@@ -112,7 +112,7 @@ def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedC
 def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirectory) -> PublishedCheck | None:
     check_result = PublishedCheck(directory.format_version)
     try:
-        published = directory.newest()
+        publication = directory.newest()
     except (CorruptIcebergMetadata, IcebergUnsupported) as error:
         file = error.details.get("file")
         severity: Severity = "warning" if isinstance(error, IcebergUnsupported) else "error"
@@ -120,12 +120,12 @@ def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirecto
             Finding("iceberg-metadata", severity, None, None if file is None else str(file), error.message)
         )
         return check_result
-    if published is None:
+    if publication is None:
         return None
-    check_result.metadata_location = directory.metadata_location(published.number)
-    check_result.delta_version = delta_version(published.metadata)
+    check_result.metadata_location = directory.metadata_location(publication.number)
+    check_result.delta_version = delta_version(publication.metadata)
     try:
-        _Check(loader, table, directory, published, check_result).run()
+        _Check(loader, table, directory, publication, check_result).run()
     except StorageError:
         raise
     except (CorruptIcebergMetadata, *_JUNK) as error:
@@ -156,19 +156,19 @@ class _Check:
         loader: SnapshotLoader,
         table: OpenTable,
         directory: IcebergDirectory,
-        published: Published,
+        publication: Published,
         check_result: PublishedCheck,
     ) -> None:
         self._loader = loader
         self._table = table
         self._directory = directory
-        self._metadata = published.metadata
+        self._metadata = publication.metadata
         self._manifests = ManifestFiles(directory, ManifestIndex(0))
         self._done = check_result
-        self._version = delta_version(published.metadata)
-        current = current_snapshot(published.metadata)
+        self._version = delta_version(publication.metadata)
+        current = current_snapshot(publication.metadata)
         self._of = IcebergSnapshot(
-            self._version, directory.format_version, directory.location, published.metadata, current or {}
+            self._version, directory.format_version, directory.location, publication.metadata, current or {}
         )
         self._has_snapshot = current is not None
 
@@ -228,13 +228,13 @@ class _Check:
                 "The sequence numbers of snapshots do not increase strictly",
             )
         if self._has_snapshot:
-            shown = self._of.snapshot["summary"].get(DELTA_VERSION)
-            if shown is None or int(shown) > self._version:
+            shown_version = self._of.snapshot["summary"].get(DELTA_VERSION)
+            if shown_version is None or int(shown_version) > self._version:
                 yield self._of.finding(
                     "iceberg-version",
                     location,
                     f"The metadata shows Delta version {self._version}, but its current snapshot shows version "
-                    f"{shown}",
+                    f"{shown_version}",
                 )
 
     # --- Iceberg's files --------------------------------------------------------------------------------
@@ -280,11 +280,11 @@ class _Check:
         rows: list[dict[str, Any]] = []
         for row in deletes.filter(mask).to_pylist():
             try:
-                covered = self._manifests.covered(row["path"])
+                covered_files = self._manifests.covered(row["path"])
             except CorruptIcebergMetadata:
                 rows.append(row)  # reported as a file that names no data file, or as unreadable
                 continue
-            count = sum(one.descriptor.cardinality for one in covered)
+            count = sum(one.descriptor.cardinality for one in covered_files)
             if count != row["records"]:
                 self._done.findings.append(
                     self._of.finding(
@@ -295,7 +295,8 @@ class _Check:
                     )
                 )
             rows += [
-                {**row, "referenced": one.file_path, "records": one.descriptor.cardinality} for one in covered
+                {**row, "referenced": one.file_path, "records": one.descriptor.cardinality}
+                for one in covered_files
             ]
         others = deletes.filter(pc.invert(mask))
         return pa.concat_tables([others, pa.Table.from_pylist(rows, ENTRIES_SCHEMA)]).combine_chunks()
@@ -400,14 +401,14 @@ class _Check:
     def _history(self, current: pa.Table) -> Iterator[Finding]:
         """Report missing files of older snapshots that have not expired; the newest has Delta's, which `check` looks up."""
         gone = set(expired_snapshots(self._metadata, time.time_ns() // 1_000_000))
-        seen = set(current["path"].to_pylist())
+        seen_paths = set(current["path"].to_pylist())
         for snapshot in self._metadata["snapshots"]:
             if snapshot["snapshot-id"] in gone or snapshot["snapshot-id"] == self._of.snapshot.get(
                 "snapshot-id"
             ):
                 continue
             try:
-                missing = self._missing(snapshot, seen)
+                missing = self._missing(snapshot, seen_paths)
             except CorruptIcebergMetadata as error:
                 missing = [str(error.details.get("file"))]
             for path in missing:
@@ -419,15 +420,15 @@ class _Check:
                     "warning",
                 )
 
-    def _missing(self, snapshot: Any, seen: set[str]) -> Sequence[str]:
+    def _missing(self, snapshot: Any, seen_paths: set[str]) -> Sequence[str]:
         data, deletes = set[str](), set[str]()
         for manifest in self._manifests.of_snapshot(snapshot):
-            if manifest["manifest_path"] in seen:
+            if manifest["manifest_path"] in seen_paths:
                 continue
-            seen.add(manifest["manifest_path"])
+            seen_paths.add(manifest["manifest_path"])
             entries = self._manifests.live(manifest)
-            paths = {entry["data_file"]["file_path"] for entry in entries} - seen
-            seen |= paths
+            paths = {entry["data_file"]["file_path"] for entry in entries} - seen_paths
+            seen_paths |= paths
             (data if manifest["content"] == DATA else deletes).update(paths)
         return [
             *(path for path in sorted(deletes) if not self._directory.has(path)),

@@ -91,7 +91,7 @@ class SnapshotWriter:
         manifests: ManifestFiles,
         metadata: Mapping[str, Any],
         definition: Definition,
-        shown: DeltaVersion,
+        shown_version: DeltaVersion,
         *,
         shared_deletes: bool = False,
     ) -> None:
@@ -100,12 +100,12 @@ class SnapshotWriter:
         self._manifests = manifests
         self._metadata = metadata
         self._definition = definition
-        self._shown = shown
+        self._shown = shown_version
         self._shared_deletes = shared_deletes
         self._parent = current_snapshot(metadata)
         last = int(metadata["last-sequence-number"])
-        self._sequence_number = max(shown.version, last + 1)
-        self._snapshot_id = _snapshot_id(metadata, shown.version, self._sequence_number)
+        self._sequence_number = max(shown_version.version, last + 1)
+        self._snapshot_id = _snapshot_id(metadata, shown_version.version, self._sequence_number)
         self._tag = uuid.uuid4().hex
         self._written = 0
         self._counts: Counter[str] = Counter()
@@ -158,22 +158,22 @@ class SnapshotWriter:
         """
         before = [] if self._parent is None else self._manifests.of_snapshot(self._parent)
         location = self._table.location
-        removed = {file_path(location, key) for key in changes.removed}
+        removed_paths = {file_path(location, key) for key in changes.removed}
         vectors = {file_path(location, key) for key in changes.vectors}
         adds = [*changes.added.values()]
         batch = batch_from_adds([*adds, *changes.vectors.values()])
         files = self._entries(batch, count=len(adds))
         of_deletes = [one for one in before if one["content"] == DELETES]
-        superseded, kept = self._superseded(of_deletes, removed | vectors)
+        superseded_paths, kept = self._superseded(of_deletes, removed_paths | vectors)
         new = {
             DATA: [entry for entry, _ in files[: len(adds)]],
             DELETES: self._deletes([*(rows for _, rows in files), *kept]),
         }
         manifests: list[ManifestFile] = []
-        for content, gone in ((DATA, removed), (DELETES, removed | vectors)):
+        for content, gone in ((DATA, removed_paths), (DELETES, removed_paths | vectors)):
             of_content = [one for one in before if one["content"] == content]
-            manifests += self._replaced(of_content, gone, superseded, new[content], content)
-        if self._counts["deleted-data-files"] != len(removed):
+            manifests += self._replaced(of_content, gone, superseded_paths, new[content], content)
+        if self._counts["deleted-data-files"] != len(removed_paths):
             raise FilesNotFound
         return self._finish(manifests, changes.operation, self._totals())
 
@@ -225,16 +225,16 @@ class SnapshotWriter:
 
     def _deletes(self, files: Iterable[DeletedRows | None]) -> list[ManifestEntry]:
         self._written += 1
-        written = write_deletes(
+        delete_files = write_deletes(
             self._table,
             self._directory,
             (rows for rows in files if rows is not None),
             self._shown.version,
             f"{self._tag}-{self._written:05d}",
-            shared=self._shared_deletes,
+            may_share=self._shared_deletes,
         )
         entries = []
-        for data_file, covered in written:
+        for data_file, covered in delete_files:
             entry = added(data_file, self._snapshot_id)
             if is_shared(entry):
                 self._manifests.note_covered(
@@ -252,7 +252,7 @@ class SnapshotWriter:
         Raises:
             FilesNotFound: one has another partition spec than the snapshot.
         """
-        superseded: set[str] = set()
+        superseded_paths: set[str] = set()
         remaining_deletes: list[DeletedRows] = []
         for manifest, entry in self._manifests.shared_about(manifests, removed_paths):
             path, partition = entry["data_file"]["file_path"], entry["data_file"]["partition"]
@@ -262,12 +262,12 @@ class SnapshotWriter:
                 continue
             if manifest["partition_spec_id"] != self._metadata["default-spec-id"]:
                 raise FilesNotFound
-            superseded.add(path)
+            superseded_paths.add(path)
             remaining_deletes += [
                 DeletedRows(one.path, {"file_path": one.file_path, "partition": partition}, one.descriptor)
                 for one in rest
             ]
-        return superseded, remaining_deletes
+        return superseded_paths, remaining_deletes
 
     def _check_roots(self, batch: pa.RecordBatch) -> None:
         keys = canonical_log_paths(batch.column("path"), self._table.location)
@@ -311,13 +311,13 @@ class SnapshotWriter:
         self,
         manifests: Sequence[ManifestFile],
         removed_paths: set[str],
-        superseded: set[str],
+        superseded_paths: set[str],
         new: list[ManifestEntry],
         content: int,
     ) -> Iterator[ManifestFile]:
         """Yield the manifests of a content without the entries of some data files and delete files, and with new ones."""
         touched = {one["manifest_path"] for one in self._manifests.about(manifests, removed_paths)}
-        merged = self._to_merge([one for one in manifests if one["manifest_path"] not in touched])
+        manifests_to_merge = self._to_merge([one for one in manifests if one["manifest_path"] not in touched])
         ours = self._metadata["default-spec-id"]
         for manifest in manifests:
             path = manifest["manifest_path"]
@@ -325,7 +325,7 @@ class SnapshotWriter:
                 entries = [
                     self._kept(
                         entry,
-                        entry["data_file"]["file_path"] in superseded
+                        entry["data_file"]["file_path"] in superseded_paths
                         if is_shared(entry)
                         else key_of(entry) in removed_paths,
                     )
@@ -335,10 +335,13 @@ class SnapshotWriter:
                     entries += new
                     new = []
                 yield self._write(entries, content, manifest["partition_spec_id"])
-            elif path not in merged and manifest["added_files_count"] + manifest["existing_files_count"]:
+            elif (
+                path not in manifests_to_merge
+                and manifest["added_files_count"] + manifest["existing_files_count"]
+            ):
                 yield manifest
         by_spec: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
-        for manifest in merged.values():
+        for manifest in manifests_to_merge.values():
             by_spec[manifest["partition_spec_id"]] += [
                 self._kept(entry, gone=False) for entry in self._manifests.live(manifest)
             ]

@@ -151,13 +151,17 @@ class Checkpoints:
         """Return the existing checkpoint; its writer may have died before it wrote the hint."""
         parts = len(there.files)
         v2 = parts == 1 and there.files[0].name.count(".") > 2  # noqa: PLR2004 - version.checkpoint.parquet
-        name, size, modified = there.files[0].name, there.files[0].size, there.files[0].last_modified_ms
+        name, size, modification_time = (
+            there.files[0].name,
+            there.files[0].size,
+            there.files[0].last_modified_ms,
+        )
         _hint(
             objects,
             LastCheckpoint(
                 there.version,
                 parts=parts if parts > 1 else None,
-                manifest=(name, size, modified) if v2 else None,
+                manifest=(name, size, modification_time) if v2 else None,
             ),
         )
         return CheckpointResult(there.version, False, "v2" if v2 else "classic", snapshot.num_files)
@@ -210,16 +214,16 @@ class _CheckpointWriter:
         """Write one file with everything; return its description."""
         version = self.snapshot.version
         path = f"{_LOG}/{version:020d}.checkpoint.parquet"
-        with self.objects.stage(path) as staged, CheckpointFile(staged.file, self.form) as file:
+        with self.objects.stage(path) as staged_file, CheckpointFile(staged_file.file, self.form) as file:
             file.write_others(OtherActions.of(self.snapshot, self.policy, self.now))
             for files in row_groups(_live(self.snapshot)):
                 file.write_adds(files)
             for tombstones in self._tombstones():
                 file.write_removes(tombstones)
             file.close()
-            size = staged.size
+            size = staged_file.size
             self._check_unchanged()
-            self.published = staged.publish()
+            self.published = staged_file.publish()
         return LastCheckpoint(version, len(file), size, file.adds)
 
     def v2(self, sidecar_actions: int) -> LastCheckpoint:
@@ -237,22 +241,22 @@ class _CheckpointWriter:
         name = f"{version:020d}.checkpoint.{uuid.uuid4()}.parquet"
         others = OtherActions.of(self.snapshot, self.policy, self.now).with_sidecars(self.sidecars)
         with (
-            self.objects.stage(f"{_LOG}/{name}") as staged,
-            CheckpointFile(staged.file, self.form, manifest=True) as manifest,
+            self.objects.stage(f"{_LOG}/{name}") as staged_file,
+            CheckpointFile(staged_file.file, self.form, manifest=True) as manifest,
         ):
             manifest.write_others(others)
             manifest.close()
-            size = staged.size
+            size = staged_file.size
             self._check_unchanged()
-            self.published = staged.publish()
+            self.published = staged_file.publish()
         found = self.objects.head(f"{_LOG}/{name}")
-        modified = self.now if found is None else found.last_modified_ms
+        modification_time = self.now if found is None else found.last_modified_ms
         return LastCheckpoint(
             version,
             total.actions + len(manifest),
             total.size + size,
             total.adds,
-            manifest=(name, size, modified),
+            manifest=(name, size, modification_time),
         )
 
     def _check_unchanged(self) -> None:
@@ -308,8 +312,8 @@ class _OpenSidecar:
         size = self._staged.size
         self._staged.publish()
         found = self._writing.objects.head(f"{_SIDECARS}/{self._name}")
-        modified = self._writing.now if found is None else found.last_modified_ms
-        self._writing.sidecars.append(Sidecar(self._name, size, modified))
+        modification_time = self._writing.now if found is None else found.last_modified_ms
+        self._writing.sidecars.append(Sidecar(self._name, size, modification_time))
         total.actions += len(self.file)
         total.adds += self.file.adds
         total.size += size

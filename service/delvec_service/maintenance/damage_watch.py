@@ -112,14 +112,14 @@ class DamageWatch:
     def _among(self, snapshot: Snapshot, suspects: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the suspects, and of a random sample of all live files."""
         count = snapshot.num_files
-        drawn = (
+        sample = (
             np.sort(self._random.choice(count, min(count, _SAMPLE), replace=False))
             if count
             else np.empty(0, int)
         )
         paths, start = pa.array(suspects, pa.string()), 0
         for batch in snapshot.live.batches(_COLUMNS):
-            places = drawn[(drawn >= start) & (drawn < start + batch.num_rows)] - start
+            places = sample[(sample >= start) & (sample < start + batch.num_rows)] - start
             start += batch.num_rows
             if len(suspects):
                 is_suspect = pc.is_in(batch["path"], value_set=paths).to_numpy(zero_copy_only=False)

@@ -104,7 +104,7 @@ def health(
     report = examine(
         snapshot,
         removed,
-        traced=traced,
+        num_traced=traced,
         partitions=partitions,
         vector_file_size=vector_file_size,
         columns=columns,

@@ -79,9 +79,9 @@ class HealthReport:
 
 def examine(
     snapshot: Snapshot,
-    removed: RemovedFiles | None = None,
+    removed_files: RemovedFiles | None = None,
     *,
-    traced: int = 0,
+    num_traced: int = 0,
     partitions: int = 0,
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
     columns: Sequence[ColumnPath] = (),
@@ -91,8 +91,8 @@ def examine(
 
     Args:
         snapshot: the version.
-        removed: totals of its tombstones, if they were read.
-        traced: the number of files that each finding names.
+        removed_files: totals of its tombstones, if they were read.
+        num_traced: the number of files that each finding names.
         partitions: the number of partitions to report on.
         vector_file_size: bytes per deletion vector file after compaction.
         columns: report the overlap of these columns in addition to the clustering columns.
@@ -103,56 +103,58 @@ def examine(
         UnknownColumn: the table lacks one of ``columns``.
         SegmentsLost: the store has lost statistics.
     """
-    clustered = [as_in_schema(snapshot.schema, path) for path in clustering_columns(snapshot)]
-    asked = list(dict.fromkeys([*clustered, *(as_in_schema(snapshot.schema, path) for path in columns)]))
-    in_columns = depths(snapshot, asked) if asked else []
-    table = FileTable(snapshot, traced, clustering=bool(clustered))
+    clustering_paths = [as_in_schema(snapshot.schema, path) for path in clustering_columns(snapshot)]
+    all_columns = list(
+        dict.fromkeys([*clustering_paths, *(as_in_schema(snapshot.schema, path) for path in columns)])
+    )
+    in_columns = depths(snapshot, all_columns) if all_columns else []
+    table = FileTable(snapshot, num_traced, clustering=bool(clustering_paths))
     possible_findings = [
         health_findings.small_files(table),
         health_findings.deleted_rows(table),
         health_findings.vector_files(table, vector_file_size),
-        overlapping_files(table, clustered, in_columns[: len(clustered)]),
-        health_findings.checkpoint(snapshot, traced),
+        overlapping_files(table, clustering_paths, in_columns[: len(clustering_paths)]),
+        health_findings.checkpoint(snapshot, num_traced),
     ]
-    possible_findings.append(None if removed is None else health_findings.removed_files(removed))
+    possible_findings.append(None if removed_files is None else health_findings.removed_files(removed_files))
     if problems:
         possible_findings = [
-            health_findings.damaged_files(problems, traced),
-            health_findings.checkpoint(snapshot, traced),
+            health_findings.damaged_files(problems, num_traced),
+            health_findings.checkpoint(snapshot, num_traced),
         ]
     reported_findings = tuple(one for one in possible_findings if one is not None)
     return HealthReport(
         score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),
-        metrics=_measured(table, removed, reported_findings),
+        metrics=_measured(table, removed_files, reported_findings),
         deleted_ratio_histogram=_by_ratio(table.ratios),
         file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, table.sizes, side="right")),
         findings=reported_findings,
         partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
-        overlaps=overlaps(snapshot, asked, in_columns, num_traced=traced),
+        overlaps=overlaps(snapshot, all_columns, in_columns, num_traced=num_traced),
     )
 
 
 def _measured(
-    table: FileTable, removed: RemovedFiles | None, reported_findings: Sequence[Finding]
+    table: FileTable, removed_files: RemovedFiles | None, reported_findings: Sequence[Finding]
 ) -> FileMetrics:
     snapshot, size, dead = table.snapshot, table.snapshot.size_in_bytes, int(table.dead.sum())
     superfluous = sum(one.gain_files for one in reported_findings if one.name in _OPENED_BY_SCANS)
-    rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
+    rows, num_deleted = snapshot.num_records, snapshot.num_deleted_rows
     vector_files, vector_bytes = _deletion_vector_files(table.files)
     return FileMetrics(
         num_files=snapshot.num_files,
         size_in_bytes=size,
         num_physical_rows=rows,
-        num_deleted_rows=deleted,
-        deleted_ratio=None if rows is None else deleted / rows if rows else 0.0,
+        num_deleted_rows=num_deleted,
+        deleted_ratio=None if rows is None else num_deleted / rows if rows else 0.0,
         deleted_bytes=dead,
         read_amplification=1.0 if not size else round(size / (size - dead), 4) if size > dead else None,
         num_files_with_deletion_vectors=snapshot.num_deletion_vectors,
         num_deletion_vector_files=vector_files,
         live_deletion_vector_bytes=vector_bytes,
-        dead_deletion_vector_bytes=None if removed is None else removed.dead_vector_bytes,
-        num_removed_files=None if removed is None else removed.num_files,
-        removed_bytes=None if removed is None else removed.size_in_bytes,
+        dead_deletion_vector_bytes=None if removed_files is None else removed_files.dead_vector_bytes,
+        num_removed_files=None if removed_files is None else removed_files.num_files,
+        removed_bytes=None if removed_files is None else removed_files.size_in_bytes,
         small_files=int((table.sizes < SMALL_FILE).sum()),
         median_file_size=int(np.median(table.sizes)) if len(table) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
@@ -199,7 +201,7 @@ def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tup
 
     sizes, costs, files = summed(table.sizes), summed(points).round(6), summed()
     # Sums in floating point are exact up to 2**53, eight petabytes per partition.
-    deleted, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
+    deleted_rows, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
     with_vector = summed(pc.is_valid(vectors).to_numpy())
     worst = np.lexsort((-sizes, -costs))
     worst = worst[files[worst] > 0][:limit]
@@ -212,7 +214,7 @@ def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tup
             partition_values={name: dict(texts or ()).get(key) for name, key in named},
             num_files=int(files[one]),
             size_in_bytes=int(sizes[one]),
-            num_deleted_rows=int(deleted[one]),
+            num_deleted_rows=int(deleted_rows[one]),
             deleted_bytes=int(dead[one]),
             num_files_with_deletion_vectors=int(with_vector[one]),
             small_files=int(small[one]),

@@ -57,7 +57,7 @@ def check_files(
     snapshot: Snapshot,
     objects: ObjectStore,
     table: str,
-    allowed: Allowed,
+    is_allowed: Allowed,
     *,
     data_files: bool,
     footers: bool = True,
@@ -69,7 +69,7 @@ def check_files(
         snapshot: the version.
         objects: the table's files.
         table: for errors.
-        allowed: whether a file outside the table may be accessed.
+        is_allowed: whether a file outside the table may be accessed.
         data_files: whether to look up data files: one request each.
         footers: whether to compare row counts with the footers of data files with deletion vectors.
         among: the files to check, as in FILES_SCHEMA; by default all.
@@ -80,34 +80,42 @@ def check_files(
     check_result = FileCheckResult()
     for batch in snapshot.live.batches(_COLUMNS) if among is None else among:
         rows = batch.select(_COLUMNS).to_pylist()
-        marked = [row for row in rows if row["deletion_vector"] is not None]
-        check_result.vectors += len(marked)
+        rows_with_vector = [row for row in rows if row["deletion_vector"] is not None]
+        check_result.vectors += len(rows_with_vector)
         findings = []
         if data_files:
             check_result.data_files += len(rows)
             findings = list(_data_files(rows, snapshot, objects, check_result))
             if footers:
-                whole = {row["path"] for row in marked} - {finding.file for finding in findings}
+                whole = {row["path"] for row in rows_with_vector} - {finding.file for finding in findings}
                 findings += _counts(
-                    [row for row in marked if row["path"] in whole], snapshot, allowed, check_result
+                    [row for row in rows_with_vector if row["path"] in whole],
+                    snapshot,
+                    is_allowed,
+                    check_result,
                 )
-        check_result.findings += [*_vectors(marked, snapshot, table, allowed, check_result.counts), *findings]
+        check_result.findings += [
+            *_vectors(rows_with_vector, snapshot, table, is_allowed, check_result.counts),
+            *findings,
+        ]
     return check_result
 
 
 def _vectors(
-    marked: Sequence[dict[str, Any]],
+    rows_with_vector: Sequence[dict[str, Any]],
     snapshot: Snapshot,
     table: str,
-    allowed: Allowed,
+    is_allowed: Allowed,
     physical: Mapping[str, int],
 ) -> Iterator[Finding]:
-    deletion_vectors = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in marked]
-    counts = {row["path"]: physical.get(row["path"], row["num_records"]) for row in marked}
+    deletion_vectors = [
+        (row["path"], Descriptor.from_json(row["deletion_vector"])) for row in rows_with_vector
+    ]
+    counts = {row["path"]: physical.get(row["path"], row["num_records"]) for row in rows_with_vector}
 
     def read(some: list[tuple[str, Descriptor]]) -> dict[str, BitMap64]:
         return storage.read_deletion_vectors(
-            snapshot.location, some, table=table, version=snapshot.version, is_allowed=allowed
+            snapshot.location, some, table=table, version=snapshot.version, is_allowed=is_allowed
         )
 
     deleted_rows: dict[str, BitMap64] = {}
@@ -133,13 +141,13 @@ def _vectors(
 
 
 def _counts(
-    rows: Sequence[dict[str, Any]], snapshot: Snapshot, allowed: Allowed, check_result: FileCheckResult
+    rows: Sequence[dict[str, Any]], snapshot: Snapshot, is_allowed: Allowed, check_result: FileCheckResult
 ) -> Iterator[Finding]:
     """Compare numRecords with footers: some writers record the number of remaining rows instead."""
 
     def look(row: dict[str, Any]) -> int | str | None:
         try:
-            with storage.open_input(snapshot.location, row["path"], is_allowed=allowed) as source:
+            with storage.open_input(snapshot.location, row["path"], is_allowed=is_allowed) as source:
                 count = int(read_footer(source, row["path"]).num_rows)
                 return count if count >= 0 else "has an invalid Parquet footer; restore it from a backup."
         except FileNotFoundError:

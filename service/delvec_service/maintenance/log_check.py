@@ -63,36 +63,36 @@ class LogCheck:
         ]
 
     def _run(self) -> None:
-        broken: int | None = -1
+        broken_version: int | None = -1
         if self.listing.earliest == 0:
-            broken = self._follow(LogWalk(self._reader.nothing(), self._wanted), 0)
+            broken_version = self._follow(LogWalk(self._reader.nothing(), self._wanted), 0)
         for version, checkpoint in sorted(self.listing.checkpoints.items()):
-            if broken is None:
+            if broken_version is None:
                 return
-            if version >= broken:
+            if version >= broken_version:
                 walk = self._begin(checkpoint)
                 if walk is not None:
-                    broken = self._follow(walk, version + 1)
+                    broken_version = self._follow(walk, version + 1)
         if self.listing.earliest is None:
             self._gap(0)
 
     def _begin(self, checkpoint: LogCheckpoint) -> LogWalk | None:
         """Start at a checkpoint, which stands for commits that are gone."""
-        state = self._checkpoint(checkpoint, needed=checkpoint.version == self._newest_checkpoint)
+        state = self._checkpoint(checkpoint, is_needed=checkpoint.version == self._newest_checkpoint)
         return None if state is None else LogWalk(state, self._wanted)
 
     def _compare(self, walk: LogWalk, checkpoint: LogCheckpoint) -> None:
-        state = self._checkpoint(checkpoint, needed=False)
+        state = self._checkpoint(checkpoint, is_needed=False)
         if state is not None:
             self.findings += walk.differences(state.live, checkpoint.version, checkpoint.name)
 
-    def _checkpoint(self, checkpoint: LogCheckpoint, *, needed: bool) -> ReplayState | None:
+    def _checkpoint(self, checkpoint: LogCheckpoint, *, is_needed: bool) -> ReplayState | None:
         try:
             return self._reader.checkpoint(checkpoint)
         except (CorruptTable, InvalidLocation, LocationNotAllowed) as error:
             message = error.message
         # Damage that other checkpoints or the commits make up for.
-        severity: Severity = "error" if needed else "warning"
+        severity: Severity = "error" if is_needed else "warning"
         found = Finding("readable-checkpoint", severity, checkpoint.version, checkpoint.name, message)
         self.findings.append(found)
         return None

@@ -73,17 +73,17 @@ def clean_up(
     if not table.objects.allows(CLEAN_LOG):
         return CleanUpResult(kept_because=f"the table's catalog does not leave {CLEAN_LOG} to its clients")
     files = table.objects.list_from(_LOG)
-    expired = expired_files(files, policy, now)
+    expiry = expired_files(files, policy, now)
     reader = LogReader(table.objects, table.name)
     listing = LogListing(files)
     paths: list[str] = []
-    reason = expired.reason if isinstance(expired, Kept) else None
+    reason = expiry.reason if isinstance(expiry, Kept) else None
     oldest = None
-    if not isinstance(expired, Kept):
-        reason = _incomplete(reader, listing.checkpoints[expired.oldest])
+    if not isinstance(expiry, Kept):
+        reason = _incomplete(reader, listing.checkpoints[expiry.oldest])
         if reason is None:
-            oldest = expired.oldest
-            paths = [f"{_LOG}/{name}" for name in expired.names]
+            oldest = expiry.oldest
+            paths = [f"{_LOG}/{name}" for name in expiry.names]
     if policy.clean_up:
         remaining = [file for file in files if f"{_LOG}/{file.name}" not in set(paths)]
         paths += _unused_sidecars(reader, remaining, now)

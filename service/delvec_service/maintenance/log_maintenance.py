@@ -77,13 +77,13 @@ class LogMaintenance:
         iceberg: IcebergConversion | None = None,
         *,
         alone: Callable[[str], AbstractContextManager[bool]] = lambda _: nullcontext(True),
-        enabled: bool = True,
+        is_on: bool = True,
     ) -> None:
         self._loader = loader
         self._health = health
         self._checkpoints = checkpoints
         self._alone = alone
-        self._enabled = enabled
+        self._enabled = is_on
         self._iceberg = iceberg
         # Checkpoints and samples take longer the larger the table; checksums must not wait for them.
         self._checksums = self._worker("checksums", self._checksum)

@@ -134,18 +134,18 @@ class LostVectors:
         place = next((n for n, step in enumerate(steps) if vector_id(step.add) == vector_id(file)), None)
         if place is None:
             return "the log no longer has the commit that wrote it"
-        lost: list[_Step] = []
+        lost_steps: list[_Step] = []
         while True:
             step = steps[place]
             rows = self.rows(step.add)
             if rows is not None:
                 break
-            lost.append(step)
+            lost_steps.append(step)
             if place == 0 or vector_id(steps[place - 1].add) != step.grew_from:
                 return "the log no longer has the deletion vector before it"
             place -= 1
         how: list[str] = []
-        for step in reversed(lost):
+        for step in reversed(lost_steps):
             grown = self._grown(step, rows)
             if isinstance(grown, str):
                 return grown

@@ -282,10 +282,10 @@ class _Planner:
     def _missing(self, file: _File) -> None:
         assert file.live is not None  # noqa: S101 - it is live and missing
         rows = live_rows(file.live)
-        lost = "an unknown number of rows" if rows is None else f"{rows} rows"
+        loss = "an unknown number of rows" if rows is None else f"{rows} rows"
         if not self._drops:
             file.left["data-file"] = (
-                f"the file is missing, and {lost} with it; restore it from a backup, or let the repair drop missing "
+                f"the file is missing, and {loss} with it; restore it from a backup, or let the repair drop missing "
                 "files"
             )
             return
@@ -294,33 +294,33 @@ class _Planner:
         self._plan.lost_rows = None if known is None or rows is None else known + rows
         file.done["data-file"] = (
             "drop-missing-file",
-            f"Removes the file from the table: {lost} ({file.live.size} bytes) are lost.",
+            f"Removes the file from the table: {loss} ({file.live.size} bytes) are lost.",
             "The file does not exist in storage, and dropping such files was requested.",
         )
 
-    def _missed(self, file: _File, missed: MissedRemove) -> None:
+    def _missed(self, file: _File, missed_remove: MissedRemove) -> None:
         invariant = _STRAY[0]
-        at = missed.at.version
-        if file.live is None or missed.changed_in is not None:
+        at = missed_remove.at.version
+        if file.live is None or missed_remove.changed_in is not None:
             file.left[invariant] = (
-                f"version {missed.changed_in} changed the file after version {at} should have removed it, so its "
+                f"version {missed_remove.changed_in} changed the file after version {at} should have removed it, so its "
                 "rows may now be in other files"
             )
             return
-        origin = missed.origin
-        read = missed.at.read_version
+        origin = missed_remove.origin
+        read = missed_remove.at.read_version
         knew = read is not None and (origin is None or read >= origin.version)
-        if missed.writes_rows and not knew:
+        if missed_remove.writes_rows and not knew:
             file.left[invariant] = (
                 f"version {at} also adds files, and does not say that it read the deletion vector, so it is unknown "
                 "whether they contain rows that it marks"
             )
             return
         file.is_gone = True
-        by = missed.at.operation or "unknown operation"
+        by = missed_remove.at.operation or "unknown operation"
         since = (
             f"it read version {read}, which had the file with this deletion vector"
-            if missed.writes_rows
+            if missed_remove.writes_rows
             else "it adds none of its rows elsewhere"
         )
         file.done[invariant] = (
@@ -455,13 +455,13 @@ class _Planner:
         if live is None or live.deletion_vector is None or not wrong:
             return
         cardinality = len(file.rows) if file.rows is not None else live.deletion_vector.cardinality
-        counted = self._checked.counts.get(live.path)
-        if counted is not None:
-            if cardinality > counted:
+        num_rows = self._checked.counts.get(live.path)
+        if num_rows is not None:
+            if cardinality > num_rows:
                 return  # the vector does not belong to this file
-            stats = statistics.recounted(live.stats, counted)
-            what = f"Writes numRecords={counted} into the file's statistics, and tightBounds=false."
-            why = f"The file's footer has {counted} rows."
+            stats = statistics.recounted(live.stats, num_rows)
+            what = f"Writes numRecords={num_rows} into the file's statistics, and tightBounds=false."
+            why = f"The file's footer has {num_rows} rows."
         elif "vector-loosens-bounds" in wrong:
             try:
                 stats = statistics.widen(live.stats, deleted_records=cardinality)
@@ -475,7 +475,7 @@ class _Planner:
             return
         file.becomes = replace(file.becomes or live, stats=stats)
         for invariant in wrong:
-            if invariant != "vector-within-file" or counted is not None:
+            if invariant != "vector-within-file" or num_rows is not None:
                 file.done[invariant] = ("correct-statistics", what, why)
 
     def _row_ids(self, file: _File) -> None:

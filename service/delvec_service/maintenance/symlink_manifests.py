@@ -118,34 +118,34 @@ class SymlinkManifests:
             # They lack what others have committed, if there are any; or another table is here by now.
             self._generate(table)
             return
-        _, seen = manifest_state
+        _, seen_version = manifest_state
         for _ in range(_ROUNDS):
-            if snapshot.version <= seen:
+            if snapshot.version <= seen_version:
                 break
-            changed: set[str] = set()
+            changed_directories: set[str] = set()
             for commit in self._loader.commits(
-                table.objects, table.name, range(seen + 1, snapshot.version + 1)
+                table.objects, table.name, range(seen_version + 1, snapshot.version + 1)
             ):
                 found = directories(commit.actions, snapshot.partition_columns)
                 if found is None:
                     self._generate(table)
                     return
-                changed |= found
-            if changed:
-                self._write(table, snapshot.version, changed)
-            seen = snapshot.version
+                changed_directories |= found
+            if changed_directories:
+                self._write(table, snapshot.version, changed_directories)
+            seen_version = snapshot.version
             snapshot = self._loader.load(table.objects, table.name)
-        self._know(table, snapshot.metadata.id, seen)
+        self._know(table, snapshot.metadata.id, seen_version)
 
     def _generate(self, table: OpenTable) -> Generated:
-        seen, generate_result = -1, Generated(-1, 0, 0, 0)
+        seen_version, generate_result = -1, Generated(-1, 0, 0, 0)
         for _ in range(_ROUNDS):
             snapshot = self._loader.load(table.objects, table.name)
-            if snapshot.version == seen:
+            if snapshot.version == seen_version:
                 break
-            seen, generate_result = snapshot.version, self._write(table, snapshot.version, None)
+            seen_version, generate_result = snapshot.version, self._write(table, snapshot.version, None)
             # Commits after this one update their own directories.
-            self._know(table, snapshot.metadata.id, seen)
+            self._know(table, snapshot.metadata.id, seen_version)
         return generate_result
 
     def _know(self, table: OpenTable, metadata_id: str, version: int) -> None:
@@ -153,24 +153,32 @@ class SymlinkManifests:
             self._fresh.clear()
         self._fresh[table.location] = metadata_id, version
 
-    def _write(self, table: OpenTable, version: int, changed: Collection[str] | None) -> Generated:
+    def _write(
+        self, table: OpenTable, version: int, changed_directories: Collection[str] | None
+    ) -> Generated:
         """Write the manifests of a version, for all or some directories; delete those of empty ones."""
         symlink_manifests = self._loader.reading(
-            table.objects, table.name, _of(table, changed), version=version
+            table.objects, table.name, _of(table, changed_directories), version=version
         )
         with ThreadPoolExecutor(_AT_ONCE, "delvec-manifests") as pool:
             list(pool.map(lambda one: _put(table, one), symlink_manifests))
-        written = {one.directory for one in symlink_manifests}
-        stale = _stale(table, written) if changed is None else set(changed) - written
+        written_directories = {one.directory for one in symlink_manifests}
+        stale = (
+            _stale(table, written_directories)
+            if changed_directories is None
+            else set(changed_directories) - written_directories
+        )
         _remove(table, stale)
         return Generated(
             version, len(symlink_manifests), sum(len(one.paths) for one in symlink_manifests), len(stale)
         )
 
 
-def _of(table: OpenTable, changed: Collection[str] | None) -> Callable[[Snapshot], list[Manifest]]:
+def _of(
+    table: OpenTable, changed_directories: Collection[str] | None
+) -> Callable[[Snapshot], list[Manifest]]:
     def of(snapshot: Snapshot) -> list[Manifest]:
-        symlink_manifests = list(manifests(snapshot, table.name, among=changed))
+        symlink_manifests = list(manifests(snapshot, table.name, among=changed_directories))
         for one in symlink_manifests:
             keys = canonical_log_paths(one.paths, table.location)
             outside = one.paths.filter(pc.match_substring(keys, "://"))
@@ -189,7 +197,7 @@ def _put(table: OpenTable, manifest: Manifest) -> None:
     table.objects.put(f"{folder}/{_NAME}", manifest.text(table.location))
 
 
-def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
+def _stale(table: OpenTable, written_directories: Collection[str]) -> set[str]:
     """Return the directories that have manifests and should not."""
     listing = TreeListing(_path("", table.location), lambda _name: False, table.roots.allows)
     manifest_directories = {
@@ -198,7 +206,7 @@ def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
         for path in batch.column("path").to_pylist()
         if path.rpartition("/")[2] in (_NAME, _CHECKSUM)
     }
-    return manifest_directories.difference(written)
+    return manifest_directories.difference(written_directories)
 
 
 def _remove(table: OpenTable, directories: Collection[str]) -> None:

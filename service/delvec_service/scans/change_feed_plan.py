@@ -118,15 +118,15 @@ def plan_changes(
 
 
 def _too_many_files(table: str, versions: tuple[int, int, int], limit: int) -> ReadLimitExceeded:
-    start, reached, end = versions
-    advice = f"Read versions {start} to {reached - 1} first, then those from {reached} on"
-    if reached == start:
+    start, limit_version, end = versions
+    advice = f"Read versions {start} to {limit_version - 1} first, then those from {limit_version} on"
+    if limit_version == start:
         advice = "Read them in your own process: delvec.connect() without a URL has no such limit"
     return ReadLimitExceeded(
-        f"Versions {start} to {reached} of table '{table}' changed more than {counted(limit, 'file')}, the most that one answer of the "
+        f"Versions {start} to {limit_version} of table '{table}' changed more than {counted(limit, 'file')}, the most that one answer of the "
         f"service tells of; the range ends at version {end}. {advice}.",
         table=table,
-        version=reached,
+        version=limit_version,
         limit=limit,
     )
 
@@ -237,14 +237,14 @@ def _is_repartitioned(
     table: OpenTable,
     shape: Snapshot,
     actions: Sequence[Action],
-    changed: Sequence[FileChanges],
+    file_changes: Sequence[FileChanges],
     version: int,
 ) -> bool:
     """Return whether the files that a version removes are partitioned differently than its own."""
     if version == 0 or not any(isinstance(action, Metadata) for action in actions):
         return False
     expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
-    given = [set(file.partition_values) for file in changed if file.partition_values is not None]
+    given = [set(file.partition_values) for file in file_changes if file.partition_values is not None]
     if all(names == expected for names in given):
         return False
     if not all(names <= expected for names in given):

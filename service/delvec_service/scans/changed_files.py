@@ -56,7 +56,9 @@ class ChangedRows:
         return change_feed.feed_values(self.version, self.timestamp, self.file.change_type)
 
 
-def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns: Sequence[str]) -> pa.Table:
+def files_of(
+    table: OpenTable, changed_rows: Sequence[ChangedRows], partition_columns: Sequence[str]
+) -> pa.Table:
     """Return the files, CHANGES_SCHEMA, in order, without those that have no changed rows.
 
     Raises:
@@ -65,9 +67,9 @@ def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns
         MissingDataFile: neither the log nor storage has the size of a file.
         StorageError: storage did not answer.
     """
-    differences = _differences(table, changed)
+    differences = _differences(table, changed_rows)
     stats, rows = [], []
-    for one in changed:
+    for one in changed_rows:
         file = one.file
         difference = differences[id(one)] if file.less is not None else None
         if file.less is not None and not difference:

@@ -122,7 +122,7 @@ def plan(
     with naming(table, snapshot.version):
         for name in columns or ():
             schema.field(name)
-        parsed = None if predicate is None else predicates.parse(predicate, schema)
+        parsed_predicate = None if predicate is None else predicates.parse(predicate, schema)
     more = (
         *(_ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()),
         *(_CLUSTERING if clustering else ()),
@@ -133,19 +133,19 @@ def plan(
         nullcontext() if turns is None else turns.turn(),
         naming_files(places, schema, partitions, table=table, version=snapshot.version),
     ):
-        selected = select_files(
+        selection = select_files(
             snapshot.live,
-            parsed,
+            parsed_predicate,
             schema,
             partitions,
             generates_columns="generatedColumns" in writer_features(snapshot.protocol),
         )
-        num_files = sum(each.num_rows for each in selected)
+        num_files = sum(each.num_rows for each in selection)
         order = None
         if offset or (limit is not None and limit < num_files):
             # Two replays of one version may have its files in different orders.
-            selected, order = page_of(selected, offset, limit)
-        files = _files(selected, order, [*(["stats"] if stats else ()), *more])
+            selection, order = page_of(selection, offset, limit)
+        files = _files(selection, order, [*(["stats"] if stats else ()), *more])
         check_paths(files["path"], snapshot.location, table, allowed)
         check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
     plan_columns = {name: files[name] for name in files.column_names}
@@ -163,17 +163,17 @@ def plan(
 
 
 def _files(
-    selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, more: Sequence[str]
+    selection: Sequence[Selected], order: npt.NDArray[np.int64] | None, more: Sequence[str]
 ) -> pa.Table:
     """Return the rows of the selected files, with ``matches_all`` and ``more``."""
     names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats"]
     names += more
     schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
-    files = pa.Table.from_batches(rows_of([each.chosen for each in selected], names), schema)
+    files = pa.Table.from_batches(rows_of([each.chosen for each in selection], names), schema)
     if files.num_rows < _FEW_PER_CHUNK * files["path"].num_chunks:
         # Every batch of an Arrow stream costs its readers time.
         files = files.combine_chunks()
-    known = np.concatenate([each.matches_all for each in selected] or [np.empty(0, np.bool_)])
+    known = np.concatenate([each.matches_all for each in selection] or [np.empty(0, np.bool_)])
     files = files.append_column("matches_all", pa.array(known))
     return files if order is None else files.take(pa.array(order))
 
@@ -189,11 +189,11 @@ def naming(table: str, version: int) -> Iterator[None]:
         raise type(error)(message, **facts) from error
 
 
-def check_paths(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+def check_paths(paths: pa.ChunkedArray, location: str, table: str, is_allowed: Allowed | None) -> None:
     """Reject files outside the table that may not be read: the log may come from anyone."""
     for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
         url = locations.resolve(location, path)
-        if not locations.within(url, location) and not (allowed is not None and allowed(url)):
+        if not locations.within(url, location) and not (is_allowed is not None and is_allowed(url)):
             raise LocationNotAllowed(
                 f"The log of table '{table}' names the file {url}, which is outside the table's location "
                 f"{location}. If the table was moved or copied, its log still refers to the old location. If the table "
@@ -203,29 +203,31 @@ def check_paths(paths: pa.ChunkedArray, location: str, table: str, allowed: Allo
             )
 
 
-def check_vector_paths(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+def check_vector_paths(
+    vectors: pa.ChunkedArray, location: str, table: str, is_allowed: Allowed | None
+) -> None:
     """Reject deletion vectors with absolute paths that may not be read: the client would read them."""
     if vectors.null_count < len(vectors):
         absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
-        check_paths(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
+        check_paths(pc.struct_field(absolute, "pathOrInlineDv"), location, table, is_allowed)
 
 
 def inlined_vectors(
-    files: pa.Table, snapshot: Snapshot, table: str, allowed: Allowed | None
+    files: pa.Table, snapshot: Snapshot, table: str, is_allowed: Allowed | None
 ) -> pa.ChunkedArray:
     """Return the small deletion vectors as bitmaps, and null for the rest."""
     sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_numpy()
     small = sizes <= _MAX_INLINED  # nan, for files without one, is not
     small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
-    chosen = files.select(["path", "deletion_vector", "num_records"]).filter(pa.array(small)).to_pylist()
-    descriptors = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
+    small_rows = files.select(["path", "deletion_vector", "num_records"]).filter(pa.array(small)).to_pylist()
+    descriptors = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in small_rows]
     bitmaps = read_deletion_vectors(
         snapshot.location,
         descriptors,
         table=table,
         version=snapshot.version,
-        is_allowed=allowed,
-        num_records={row["path"]: row["num_records"] for row in chosen},
+        is_allowed=is_allowed,
+        num_records={row["path"]: row["num_records"] for row in small_rows},
     )
     values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in descriptors], pa.binary())
     empty = pa.nulls(files.num_rows, pa.binary())

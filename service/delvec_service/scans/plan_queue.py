@@ -45,14 +45,14 @@ class PlanQueue:
             if not self._taken:
                 self._taken = True
                 return True
-            called = threading.Event()
-            self._waiting.append(called)
-        if called.wait(self._patience):
+            turn = threading.Event()
+            self._waiting.append(turn)
+        if turn.wait(self._patience):
             return True
         with self._lock:
-            if called.is_set():
+            if turn.is_set():
                 return True
-            self._waiting.remove(called)
+            self._waiting.remove(turn)
         return False
 
     def _pass_on(self) -> None:

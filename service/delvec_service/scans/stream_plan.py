@@ -262,18 +262,18 @@ class _StreamBatch:
             changed = list(changes_in(actions, self.table.location))
             self._take(len(changed), sum(file.size or 0 for file in changed), None)
             return at.after_version
-        added = self._added(version, actions)
-        stop = self.end.index if self.end is not None and self.end.version == version else len(added)
-        sizes = np.array([add.size for add in added[at.index : stop]], np.int64)
+        adds = self._added(version, actions)
+        stop = self.end.index if self.end is not None and self.end.version == version else len(adds)
+        sizes = np.array([add.size for add in adds[at.index : stop]], np.int64)
         count = self._limits.room_for(sizes)
         files = (
-            self._listed(table_from_adds(added[at.index : at.index + count]))
+            self._listed(table_from_adds(adds[at.index : at.index + count]))
             if self.request.list_files and count
             else None
         )
         self._take(count, int(sizes[:count].sum()), files)
         index = at.index + count
-        return Position(version, index) if index < len(added) else at.after_version
+        return Position(version, index) if index < len(adds) else at.after_version
 
     def _added(self, version: int, actions: Sequence[Action]) -> Sequence[AddFile]:
         rows = committed_rows(actions, self.table.location)

@@ -149,21 +149,21 @@ def check_planned(
                 raise _unreadable(table, snapshot, found)
 
 
-def check_changes(table: OpenTable, latest: Snapshot, changed: Sequence[ChangedRows]) -> None:
+def check_changes(table: OpenTable, latest: Snapshot, changed_rows: Sequence[ChangedRows]) -> None:
     """Look up a sample of the files of a change feed that are not live anymore.
 
     Args:
         table: the table.
         latest: the newest version.
-        changed: the files of the feed, by version.
+        changed_rows: the files of the feed, by version.
 
     Raises:
         MissingDataFile: VACUUM has deleted one; names the VACUUM, and the oldest version whose changes can be read.
     """
-    gone = _gone_changes(table.objects, latest, [each.file for each in changed])
+    gone = _gone_changes(table.objects, latest, [each.file for each in changed_rows])
     if not gone:
         return
-    first = next(each for each in changed if each.file is gone[0])
+    first = next(each for each in changed_rows if each.file is gone[0])
     found = _vacuumed_changes(table, latest, first)
     if found is not None:
         raise MissingDataFile(
@@ -218,21 +218,21 @@ def check_complete(
             deleted them.
         StorageError: storage did not answer.
     """
-    checked = check_files(
+    check_result = check_files(
         snapshot, table.objects, table.name, table.roots.allows, data_files=True, among=among
     )
-    if not checked.findings:
+    if not check_result.findings:
         return
-    vacuumed = vacuumed_version(table, loader, snapshot.version, checked.findings[0].file or "")
+    vacuumed = vacuumed_version(table, loader, snapshot.version, check_result.findings[0].file or "")
     advice = f"{use.command} another version, or get the files back from a backup first."
-    reason = f", because {checked.problem} {advice}" if vacuumed is None else f": {vacuumed.reason}"
+    reason = f", because {check_result.problem} {advice}" if vacuumed is None else f": {vacuumed.reason}"
     raise use.error(
         f"Version {snapshot.version} of table '{table.name}' cannot be {use.participle}{reason}",
         **({} if vacuumed is None else vacuumed.facts),
         table=table.name,
         version=snapshot.version,
-        count=len(checked.findings),
-        missing=[use.listed(finding) for finding in checked.findings[:_MAX_LISTED]],
+        count=len(check_result.findings),
+        missing=[use.listed(finding) for finding in check_result.findings[:_MAX_LISTED]],
     )
 
 
@@ -272,22 +272,22 @@ def _vacuumed_changes(
     oldest: int | None = None
     vacuums: list[_Vacuum] = []
     # No commit removes change data files: VACUUM goes by their age.
-    unneeded = lost_changes.timestamp if lost_changes.file.change_type is None else None
+    removal_time = lost_changes.timestamp if lost_changes.file.change_type is None else None
     path = lost_changes.file.path
     try:
         for number, actions in _backwards(table, latest.version, lost_changes.version - 1):
             vacuums += _vacuums(number, actions)
             removes = (action for action in actions if isinstance(action, RemoveFile) and action.path == path)
-            unneeded = next((each.deletion_timestamp or 0 for each in removes), unneeded)
+            removal_time = next((each.deletion_timestamp or 0 for each in removes), removal_time)
             if oldest is None and _gone_changes(
                 table.objects, latest, list(changes_in(actions, table.location))
             ):
                 oldest = number + 1
     except CorruptTable:
         return None  # a damaged log has errors of its own
-    if unneeded is None:
+    if removal_time is None:
         return None
-    return VacuumedVersion(path, oldest or lost_changes.version + 1, _due(vacuums, unneeded))
+    return VacuumedVersion(path, oldest or lost_changes.version + 1, _due(vacuums, removal_time))
 
 
 def _gone_changes(

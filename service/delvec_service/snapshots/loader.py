@@ -160,11 +160,13 @@ class _Table:
 
     @property
     def versions(self) -> list[_CachedSnapshot]:
-        return [held for held in (self.latest, *self.old.values()) if held is not None]
+        return [
+            cached_table for cached_table in (self.latest, *self.old.values()) if cached_table is not None
+        ]
 
-    def keep(self, held: _CachedSnapshot) -> None:
-        self.old[held.snapshot.version] = held
-        self.old.move_to_end(held.snapshot.version)
+    def keep(self, cached_table: _CachedSnapshot) -> None:
+        self.old[cached_table.snapshot.version] = cached_table
+        self.old.move_to_end(cached_table.snapshot.version)
         while len(self.old) > _OLD_VERSIONS:
             self.old.popitem(last=False)
 
@@ -207,7 +209,9 @@ class _Table:
             return
         self.measured, self.measured_at = self.latest, now
         # Versions share most of their data, and segments grow and shrink as they are used and saved.
-        shared = {segment for held in self.versions for segment in held.snapshot.live.segments}
+        shared = {
+            segment for cached_table in self.versions for segment in cached_table.snapshot.live.segments
+        }
         self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
 
 
@@ -289,17 +293,17 @@ class SnapshotLoader:
         if timestamp is not None:
             version = version_at(reader, timestamp, self._published(reader))
         if version is None:
-            loaded = self._published(reader, checkpoints)
+            snapshot = self._published(reader, checkpoints)
         else:
             try:
-                loaded = self._version(reader, version)
+                snapshot = self._version(reader, version)
             except VersionNotFound:
                 # Its writer may have been told of a version that is committed, and could not be published at the time.
                 if self._published(reader, checkpoints).version < version:
                     raise
-                loaded = self._version(reader, version)
-        reader.check_catalog(loaded)  # it may have been cached by a request that came through the catalog
-        return loaded
+                snapshot = self._version(reader, version)
+        reader.check_catalog(snapshot)  # it may have been cached by a request that came through the catalog
+        return snapshot
 
     def reading(
         self,
@@ -343,8 +347,8 @@ class SnapshotLoader:
             MissingLogFile: one no longer exists.
             CorruptLog: one cannot be read.
         """
-        held = self._tables.get(objects.location)
-        cached_commits: Mapping[int, Commit] = {} if held is None else held.commits
+        cached_table = self._tables.get(objects.location)
+        cached_commits: Mapping[int, Commit] = {} if cached_table is None else cached_table.commits
         commits_by_version = {
             version: commit for version in versions if (commit := cached_commits.get(version)) is not None
         }
@@ -352,14 +356,14 @@ class SnapshotLoader:
         if missing:
             read = LogReader(objects, table).commits(missing)
             commits_by_version.update(zip(missing, read, strict=True))
-            if held is not None:
-                held.remember(read, cached_commits)
+            if cached_table is not None:
+                cached_table.remember(read, cached_commits)
         return [commits_by_version[version] for version in versions]
 
     def cached_commit(self, location: str, version: int) -> Commit | None:
         """Return a commit if it is in memory. Does not access storage."""
-        held = self._tables.get(location)
-        return None if held is None else held.commits.get(version)
+        cached_table = self._tables.get(location)
+        return None if cached_table is None else cached_table.commits.get(version)
 
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
         """Drop a snapshot whose files the database has lost; the next :meth:`load` does without them."""
@@ -367,9 +371,9 @@ class SnapshotLoader:
         self._read_at_once(snapshot)
         with self._lock:
             table = self._tables.get(snapshot.location)
-            held = [] if table is None else [one.snapshot for one in table.versions]
+            cached_table = [] if table is None else [one.snapshot for one in table.versions]
             if not error.args or any(
-                segment.id in lost_segment_ids for one in held for segment in one.live.segments
+                segment.id in lost_segment_ids for one in cached_table for segment in one.live.segments
             ):
                 self._drop(snapshot.location)
         self._forget_stored(snapshot, lost_segment_ids)
@@ -377,10 +381,13 @@ class SnapshotLoader:
     def file_of(self, snapshot: Snapshot) -> ListedFile | None:
         """Return the log file that identified a version when it was loaded; None if it is not cached."""
         table = self._tables.get(snapshot.location)
-        for held in () if table is None else table.versions:
+        for cached_table in () if table is None else table.versions:
             # The same files, but the known checkpoints may have changed since.
-            if held.snapshot.version == snapshot.version and held.snapshot.live is snapshot.live:
-                return held.file
+            if (
+                cached_table.snapshot.version == snapshot.version
+                and cached_table.snapshot.live is snapshot.live
+            ):
+                return cached_table.file
         return None
 
     def when_replaced(self, call: Callable[[ObjectStore, str], None]) -> None:
@@ -423,18 +430,20 @@ class SnapshotLoader:
         if table is None:
             return
         with table.checking:
-            held = table.latest
+            cached_table = table.latest
             if (
-                held is not None
-                and (held.snapshot.checkpoint_version or 0) < version <= held.snapshot.version
+                cached_table is not None
+                and (cached_table.snapshot.checkpoint_version or 0) < version <= cached_table.snapshot.version
             ):
-                table.latest = _CachedSnapshot(held.snapshot.with_checkpoint(version), held.file)
+                table.latest = _CachedSnapshot(
+                    cached_table.snapshot.with_checkpoint(version), cached_table.file
+                )
 
     def known(self, location: str) -> Snapshot | None:
         """Return the newest known version of a table, if it is in memory. Does not access storage."""
         table = self._tables.get(location)
-        held = None if table is None else table.latest
-        return None if held is None else held.snapshot
+        cached_table = None if table is None else table.latest
+        return None if cached_table is None else cached_table.snapshot
 
     @property
     def nbytes(self) -> int:
@@ -467,13 +476,13 @@ class SnapshotLoader:
         """Schedule saving what ``work`` has found out about segments."""
         if self._writer is not None:
             table = self._tables.get(location)
-            held = None if table is None else table.latest
-            if held is not None:
-                self._note(held)
+            cached_table = None if table is None else table.latest
+            if cached_table is not None:
+                self._note(cached_table)
 
-    def _note(self, held: _CachedSnapshot) -> None:
+    def _note(self, cached_table: _CachedSnapshot) -> None:
         if self._writer is not None:
-            self._writer.note(held.snapshot, LogFileId.of(held.file))
+            self._writer.note(cached_table.snapshot, LogFileId.of(cached_table.file))
 
     def _forget_stored(self, snapshot: Snapshot, gone: frozenset[str]) -> None:
         if self._writer is not None:
@@ -487,36 +496,41 @@ class SnapshotLoader:
         return snapshot
 
     def _latest(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
-        asked = time.monotonic()
-        held = self._table(reader)
-        with held.checking:
+        arrival = time.monotonic()
+        cached_table = self._table(reader)
+        with cached_table.checking:
             # A request that waited while another thread checked the log after its arrival is served.
-            if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
+            if (
+                cached_table.latest is None
+                or (cached_table.listed_at if checkpoints else cached_table.asked_at) < arrival
+            ):
                 began = time.monotonic()
-                if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
+                if cached_table.latest is not None and cached_table.young.changed(
+                    reader, cached_table.latest.snapshot.version
+                ):
                     # Everything since contains what was read from its first lines.
-                    first = held.young.first
-                    with held.lock:
-                        held.latest, held.young = None, _UnsettledCommits()
-                        held.old.clear()
+                    first = cached_table.young.first
+                    with cached_table.lock:
+                        cached_table.latest, cached_table.young = None, _UnsettledCommits()
+                        cached_table.old.clear()
                     if self._writer is not None:
                         self._writer.forget(reader.objects.location)
                     self._grown(reader.objects, reader.table, first)
-                before, newest = held.latest, self._newest(reader, held.latest, checkpoints)
+                before, newest = cached_table.latest, self._newest(reader, cached_table.latest, checkpoints)
                 if before is not newest:
                     self._note(newest)
-                with held.lock:
+                with cached_table.lock:
                     if before is not newest:
                         if before is not None:
-                            held.keep(before)
-                        held.follow(newest)
-                    held.measure()
-                held.asked_at = began
-                held.listed_at = began if checkpoints else held.listed_at
+                            cached_table.keep(before)
+                        cached_table.follow(newest)
+                    cached_table.measure()
+                cached_table.asked_at = began
+                cached_table.listed_at = began if checkpoints else cached_table.listed_at
                 snapshot = newest.snapshot
             else:
-                snapshot = held.latest.snapshot
-        self._evict(reader.objects.location, held)
+                snapshot = cached_table.latest.snapshot
+        self._evict(reader.objects.location, cached_table)
         return snapshot
 
     def _newest(
@@ -621,20 +635,20 @@ class SnapshotLoader:
         return _CachedSnapshot(after, files[new[-1]], snapshot, commits, young)
 
     def _version(self, reader: LogReader, version: int) -> Snapshot:
-        held = self._table(reader)
-        with held.lock:
-            flight = held.flights.setdefault(version, threading.Lock())
+        cached_table = self._table(reader)
+        with cached_table.lock:
+            flight = cached_table.flights.setdefault(version, threading.Lock())
         with flight:
             try:
-                found = self._at_version(reader, held, version)
+                found = self._at_version(reader, cached_table, version)
             finally:
-                held.flights.pop(version, None)
-        self._evict(reader.objects.location, held)
+                cached_table.flights.pop(version, None)
+        self._evict(reader.objects.location, cached_table)
         return found.snapshot
 
-    def _at_version(self, reader: LogReader, held: _Table, version: int) -> _CachedSnapshot:
-        young, newest = held.young, held.latest
-        cached = [newest or self._stored(reader), held.old.get(version)]
+    def _at_version(self, reader: LogReader, cached_table: _Table, version: int) -> _CachedSnapshot:
+        young, newest = cached_table.young, cached_table.latest
+        cached = [newest or self._stored(reader), cached_table.old.get(version)]
         at_version = next(
             (
                 each
@@ -645,25 +659,25 @@ class SnapshotLoader:
             ),
             None,
         ) or self._replayed(reader, reader.list_all(), version)
-        with held.lock:
+        with cached_table.lock:
             # Unless a commit that it was read from has changed meanwhile.
-            if at_version is not newest and held.young is young:
-                held.keep(at_version)
-                held.measure()
+            if at_version is not newest and cached_table.young is young:
+                cached_table.keep(at_version)
+                cached_table.measure()
         return at_version
 
     def _table(self, reader: LogReader) -> _Table:
         with self._lock:
-            held = self._tables.setdefault(reader.objects.location, _Table())
+            cached_table = self._tables.setdefault(reader.objects.location, _Table())
             self._tables.move_to_end(reader.objects.location)
-            return held
+            return cached_table
 
-    def _evict(self, location: str, held: _Table) -> None:
+    def _evict(self, location: str, cached_table: _Table) -> None:
         """Count a table that was just used, and drop others if all take too much; every load asks, of however many."""
         with self._lock:
-            if self._tables.get(location) is held:
-                self._total += held.nbytes - held.counted
-                held.counted = held.nbytes
+            if self._tables.get(location) is cached_table:
+                self._total += cached_table.nbytes - cached_table.counted
+                cached_table.counted = cached_table.nbytes
             while self._total > self._max_bytes and (first := next(iter(self._tables), location)) != location:
                 self._drop(first)
 

@@ -260,23 +260,25 @@ class LogReader:
         """
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
         deferred_files = ExitStack()
-        deferred = None if self.backlog is None else self.backlog.begin(deferred_files.close, self.is_local)
-        with ExitStack() as opened:
-            deferred = deferred if len(checkpoint.files) <= _MAX_OPEN else None
+        deferred_statistics = (
+            None if self.backlog is None else self.backlog.begin(deferred_files.close, self.is_local)
+        )
+        with ExitStack() as open_files:
+            deferred_statistics = deferred_statistics if len(checkpoint.files) <= _MAX_OPEN else None
             parts = [
                 self._part(
                     LogFile(self.table, checkpoint.version, file.name),
                     f"{_LOG}/{file.name}",
-                    opened,
-                    deferred,
+                    open_files,
+                    deferred_statistics,
                 )
                 for file in checkpoint.files
             ]
             sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
             read = (
                 partial(self._sidecar, checkpoint.version)
-                if deferred is None or len(sidecars) > _MAX_OPEN
-                else partial(self._deferred_sidecar, checkpoint.version, opened, deferred)
+                if deferred_statistics is None or len(sidecars) > _MAX_OPEN
+                else partial(self._deferred_sidecar, checkpoint.version, open_files, deferred_statistics)
             )
             # One after the other: each file is read, converted to segments and released before the next.
             batches = chain(
@@ -285,11 +287,11 @@ class LogReader:
             )
             actions = [action for part in parts for action in part.actions]
             state = ReplayState.from_checkpoint(
-                batches, actions, where, self.objects.location, FILE_INDEX_ENGINE, deferred
+                batches, actions, where, self.objects.location, FILE_INDEX_ENGINE, deferred_statistics
             )
-            if self.backlog is not None and deferred is not None and len(deferred):
-                deferred_files.push(opened.pop_all())
-                self.backlog.add(deferred, is_read=not self.is_saved)
+            if self.backlog is not None and deferred_statistics is not None and len(deferred_statistics):
+                deferred_files.push(open_files.pop_all())
+                self.backlog.add(deferred_statistics, is_read=not self.is_saved)
         return state
 
     def nothing(self) -> ReplayState:
@@ -301,26 +303,30 @@ class LogReader:
         return self.objects.head(f"{_LOG}/{commit_name(version)}")
 
     def _sidecar(self, version: int, path: str) -> Iterator[pa.RecordBatch]:
-        with ExitStack() as opened:
-            part = self._part(LogFile(self.table, version, path), _sidecar_path(path), opened)
+        with ExitStack() as open_files:
+            part = self._part(LogFile(self.table, version, path), _sidecar_path(path), open_files)
             yield from part.batches
 
     def _deferred_sidecar(
-        self, version: int, opened: ExitStack, deferred: DeferredStatistics, path: str
+        self, version: int, open_files: ExitStack, deferred_statistics: DeferredStatistics, path: str
     ) -> Iterable[pa.RecordBatch]:
         where = LogFile(self.table, version, path)
-        return self._part(where, _sidecar_path(path), opened, deferred).batches
+        return self._part(where, _sidecar_path(path), open_files, deferred_statistics).batches
 
     def _part(
-        self, where: LogFile, path: str, opened: ExitStack, deferred: DeferredStatistics | None = None
+        self,
+        where: LogFile,
+        path: str,
+        open_files: ExitStack,
+        deferred_statistics: DeferredStatistics | None = None,
     ) -> CheckpointPart:
-        """Start reading a file of a checkpoint, which may stay open as long as ``opened``."""
+        """Start reading a file of a checkpoint, which may stay open as long as ``open_files``."""
         # A local file is read as it is decoded; others are read as a whole, with one request instead of many.
         if not (self.is_local and path.endswith(".parquet")):
-            return read_checkpoint(self._get(where, path), where, deferred)
+            return read_checkpoint(self._get(where, path), where, deferred_statistics)
         with self._naming(where):
-            file = opened.enter_context(self.objects.open(path))
-        return read_checkpoint(file, where, deferred)
+            file = open_files.enter_context(self.objects.open(path))
+        return read_checkpoint(file, where, deferred_statistics)
 
     def _get(self, where: LogFile, path: str | None = None) -> bytes:
         with self._naming(where):
@@ -380,12 +386,12 @@ class StatisticsBacklog:
         room = waiting < (_MAX_WAITING if is_local else 1)
         return DeferredStatistics(threading.RLock(), close) if room else None
 
-    def add(self, deferred: DeferredStatistics, *, is_read: bool) -> None:
+    def add(self, deferred_statistics: DeferredStatistics, *, is_read: bool) -> None:
         """Take statistics that wait, and have them read in a moment, unless another does that."""
         with self._lock:
-            self._begun.add(deferred)
+            self._begun.add(deferred_statistics)
         if is_read:
-            self._worker.schedule(str(next(self._numbers)), deferred, after=self._delay)
+            self._worker.schedule(str(next(self._numbers)), deferred_statistics, after=self._delay)
 
     def wait(self, timeout: float) -> bool:
         """Read all queued statistics now; return whether that finished in time."""
@@ -396,10 +402,10 @@ class StatisticsBacklog:
         self._closed = True
         self._worker.close()
 
-    def _read(self, deferred: DeferredStatistics) -> None:
+    def _read(self, deferred_statistics: DeferredStatistics) -> None:
         # Readers of lost segments raise SegmentsLost themselves, and the log is read again.
         with suppress(SegmentsLost):
-            deferred.complete(lambda: self._closed)
+            deferred_statistics.complete(lambda: self._closed)
 
 
 def _is_json(line: bytes) -> bool:

@@ -139,9 +139,9 @@ class _LogReplay:
         """Return the version, after comparing it with its checksum."""
         segment, replay_result = self._found()
         problem = self._contradiction(replay_result.snapshot)
-        while problem is not None and self._reader.checksums == "check" and (used := _derived(segment)):
+        while problem is not None and self._reader.checksums == "check" and (used_files := _derived(segment)):
             # The checkpoint may be wrong: the files before it would then lead to another result.
-            self._without.update(used)
+            self._without.update(used_files)
             self._list_again()
             try:
                 segment, replay_result = self._found()
@@ -149,7 +149,7 @@ class _LogReplay:
                 break
             problem = self._contradiction(replay_result.snapshot)
             if problem is None:
-                self._log("The log of table '%s' contradicts itself; skipping %s.", ", ".join(used))
+                self._log("The log of table '%s' contradicts itself; skipping %s.", ", ".join(used_files))
         if problem is not None:
             self._refuse_or_log(problem, segment)
         return replay_result

@@ -75,13 +75,13 @@ class SnapshotWriter:
         store: SnapshotStore,
         max_bytes: int,
         discard: Callable[[str], None],
-        lost: Callable[[Snapshot, SegmentsLost], None],
+        on_lost: Callable[[Snapshot, SegmentsLost], None],
         delay: float = _DELAY_SECONDS,
     ) -> None:
         self._store = store
         self._max_bytes = max_bytes
         self._discard = discard
-        self._lost = lost
+        self._lost = on_lost
         self._delay = delay
         self._worker = BackgroundWorker("delvec-snapshots", self._run, share=_SHARE)
         self._lock = threading.Lock()
@@ -205,10 +205,10 @@ class SnapshotWriter:
         new = [segment for segment in segments if segment.id not in there]
         for segment in new:
             segment.encode()
-        needed = sum(segment.nbytes for segment in new)
+        needed_bytes = sum(segment.nbytes for segment in new)
 
-        def check(needed: int) -> None:
-            if needed > self._max_bytes:
+        def check(needed_bytes: int) -> None:
+            if needed_bytes > self._max_bytes:
                 raise _TooLargeError
 
         def keep(whole: Sequence[Segment]) -> None:
@@ -216,7 +216,7 @@ class SnapshotWriter:
             self._store.add_segments(snapshot.location, whole, self._stopping)
 
         try:
-            check(needed)
+            check(needed_bytes)
             if not all(source.complete(self._stopping, keep) for source in _incomplete(segments)):
                 return None
         except _TooLargeError:
@@ -226,7 +226,7 @@ class SnapshotWriter:
         replacing = None if head is None else head.generation
         # None if another replica was first: its snapshot is considered next time.
         generation = self._store.save(snapshot, file, replacing, self._stopping)
-        if needed > _MUCH_MEMORY:
+        if needed_bytes > _MUCH_MEMORY:
             _give_back()
         return generation
 

@@ -33,7 +33,7 @@ def read_tombstones(
     base: LogCheckpoint | None,
     since: int,
     *,
-    readded: bool = False,
+    include_readded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the unexpired tombstones of a version, TOMBSTONES.
 
@@ -42,7 +42,7 @@ def read_tombstones(
         version: the version.
         base: a checkpoint of that version or of an earlier one, or None.
         since: milliseconds since the epoch; tombstones of earlier removals have expired.
-        readded: whether to include files that were added again since. For callers that keep live files anyway, this
+        include_readded: whether to include files that were added again since. For callers that keep live files anyway, this
             saves reading what commits add.
 
     Raises:
@@ -50,7 +50,7 @@ def read_tombstones(
         CorruptLog: one cannot be read.
     """
     versions = range(0 if base is None else base.version + 1, version + 1)
-    changes = Changes.of(reader.each(versions, removes_only=readded), reader.objects.location)
+    changes = Changes.of(reader.each(versions, removes_only=include_readded), reader.objects.location)
     yield changes.tombstones(since)
     if base is None:
         return
@@ -73,7 +73,7 @@ def with_tombstones(
     work: Callable[[Iterator[pa.RecordBatch]], _T],
     *,
     before: int | None = None,
-    readded: bool = False,
+    include_readded: bool = False,
 ) -> _T:
     """Return the result of ``work`` on the unexpired tombstones of a version; it must be safe to run twice.
 
@@ -84,7 +84,7 @@ def with_tombstones(
         work: a function of TOMBSTONES.
         before: begin with a checkpoint of this version or of an earlier one. A newer one may lack tombstones if the
             table kept them for less time than requested.
-        readded: as for :func:`read_tombstones`.
+        include_readded: as for :func:`read_tombstones`.
 
     Raises:
         CorruptTable: or a subclass: the log does not have the information.
@@ -101,7 +101,7 @@ def with_tombstones(
         base = max((one for one in checkpoints if one < end), default=None)
         try:
             checkpoint = None if base is None else checkpoints[base]
-            return work(read_tombstones(reader, version, checkpoint, since, readded=readded))
+            return work(read_tombstones(reader, version, checkpoint, since, include_readded=include_readded))
         except CorruptTable:
             if base is None:
                 raise

@@ -108,13 +108,13 @@ class AuditStore:
 
     def expire(self, before: datetime) -> int:
         """Delete the entries from before a time; return how many there were."""
-        row, deleted = AuditRow, 0
+        row, num_deleted = AuditRow, 0
         while True:
             with self._database.write() as session:
                 old = select(row.id).where(row.id < id_prefix(before)).order_by(row.id)
                 gone = list(session.scalars(old.limit(_DELETED_AT_ONCE)))
                 if gone:
                     session.execute(delete(row).where(row.id >= gone[0], row.id <= gone[-1]))
-            deleted += len(gone)
+            num_deleted += len(gone)
             if len(gone) < _DELETED_AT_ONCE:
-                return deleted
+                return num_deleted

@@ -146,12 +146,12 @@ def _kept() -> Sequence[Table]:
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[str, _Json]]:
     """Validate the first and the last line, and yield the lines between them."""
-    count, ended, number = 0, False, 0
+    count, has_end, number = 0, False, 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         entry = _parsed(line, number)
-        if ended:
+        if has_end:
             raise BadRequest(f"The backup is damaged: line {number} follows its last line.")
         if number == 1:
             _check_header(entry)
@@ -159,10 +159,10 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[str, _Json]]:
             count += 1
             yield entry["table"], entry["row"]
         elif entry.get("rows") == count:
-            ended = True
+            has_end = True
         else:
             raise BadRequest(f"The backup is damaged: line {number} is neither a row nor its end.")
-    if not ended:
+    if not has_end:
         raise BadRequest(f"The backup is truncated after line {number}. Use a complete one.")
 
 

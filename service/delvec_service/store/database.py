@@ -367,17 +367,17 @@ def _run_alembic(connection: Connection, revision: str = "head") -> None:
 
 def _parse(url: str) -> URL:
     try:
-        parsed = make_url(url)
+        database_url = make_url(url)
     except ArgumentError:
-        parsed = None  # the original message would repeat the URL with its password
-    if parsed is not None and parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed is None or parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        database_url = None  # the original message would repeat the URL with its password
+    if database_url is not None and database_url.drivername in ("postgresql", "postgres"):
+        database_url = database_url.set(drivername="postgresql+psycopg")
+    if database_url is None or database_url.get_backend_name() not in ("sqlite", "postgresql"):
         raise BadRequest(
             "The database URL must be for SQLite (sqlite:////path/file.db) or PostgreSQL "
             "(postgresql://user@host/database)."
         )
-    return parsed
+    return database_url
 
 
 def _is_in_memory(url: URL) -> bool:

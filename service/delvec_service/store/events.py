@@ -125,7 +125,7 @@ class EventStore:
 
     def expire(self, before: datetime) -> int:
         """Delete events recorded before a time; return how many."""
-        row, counter, deleted = EventRow, EventCounterRow, 0
+        row, counter, num_deleted = EventRow, EventCounterRow, 0
         while True:
             with self._database.write() as session:
                 old = select(row.position).where(row.recorded_at < before).order_by(row.position)
@@ -133,9 +133,9 @@ class EventStore:
                 if positions:
                     session.execute(update(counter).values(expired=positions[-1]))
                     session.execute(delete(row).where(row.position <= positions[-1]))
-            deleted += len(positions)
+            num_deleted += len(positions)
             if len(positions) < _DELETED_AT_ONCE:
-                return deleted
+                return num_deleted
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class EventStore:
             session.execute(
                 insert_into(session, row).values(**begun, owner="", owned_until=now).on_conflict_do_nothing()
             )
-            taken = session.execute(
+            delivery_row = session.execute(
                 update(row)
                 .where(
                     row.name == webhook,
@@ -209,7 +209,7 @@ class EventStore:
                 .values(owner=owner, owned_until=now + timedelta(seconds=seconds))
                 .returning(row.position, row.attempts)
             ).first()
-        return None if taken is None else Delivery(*taken)
+        return None if delivery_row is None else Delivery(*delivery_row)
 
     def delivered(
         self, webhook: str, owner: str, delivery: Delivery, *, pause: float = 0.0, keep: float = 0.0
@@ -225,7 +225,7 @@ class EventStore:
         """
         row, now = WebhookRow, datetime.now(UTC)
         with self._database.write() as session:
-            stored = session.execute(
+            updated_row = session.execute(
                 update(row)
                 .where(row.name == webhook, row.owner == owner)
                 .values(
@@ -235,7 +235,7 @@ class EventStore:
                 )
                 .returning(row.name)
             )
-            return stored.first() is not None
+            return updated_row.first() is not None
 
     @staticmethod
     def _claim(session: Session, count: int) -> int:

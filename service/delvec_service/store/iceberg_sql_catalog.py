@@ -29,13 +29,13 @@ def exchange_metadata(catalog: Any, identifier: tuple[str, ...], before: str, af
     from pyiceberg.catalog.sql import IcebergTables
 
     with Session(catalog.engine) as session:
-        exchanged = session.execute(
+        update_result = session.execute(
             update(IcebergTables)
             .where(*_of(catalog, identifier), IcebergTables.metadata_location == before)
             .values(metadata_location=after, previous_metadata_location=before)
         )
         session.commit()
-    return bool(cast("CursorResult[Any]", exchanged).rowcount)
+    return bool(cast("CursorResult[Any]", update_result).rowcount)
 
 
 def _of(catalog: Any, identifier: tuple[str, ...]) -> tuple[Any, ...]:

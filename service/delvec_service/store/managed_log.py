@@ -94,23 +94,23 @@ class ManagedLog(ObjectStore):
         """
         if prefix.rstrip("/") != _LOG:
             return super().list_from(prefix, start_after)
-        ratified = self._coordinator.latest()  # first: what is published meanwhile is in both
+        ratified_log = self._coordinator.latest()  # first: what is published meanwhile is in both
         files: dict[str, ObjectMeta] = {}
         for file in super().list_from(prefix, start_after):
             versions = [int(digits) for digits in _VERSION.findall(file.name)]
-            if max(versions, default=0) <= ratified.latest:
+            if max(versions, default=0) <= ratified_log.latest:
                 is_commit = bool(versions) and file.name == commit_name(versions[0])
                 files[file.name] = self._as_listed(versions[0], file) if is_commit else file
-        for version, commit in ratified.commits.items():
+        for version, commit in ratified_log.commits.items():
             if (name := commit_name(version)) > start_after:
                 files[name] = self._as_staged(version, commit)
-        newest = commit_name(ratified.latest)
+        newest = commit_name(ratified_log.latest)
         if newest > start_after and newest not in files:
             self._coordinator.doubt()
             raise MissingLogFile(
-                f"The catalog says that version {ratified.latest} is the newest of the table at {self.location}, but "
+                f"The catalog says that version {ratified_log.latest} is the newest of the table at {self.location}, but "
                 "neither the log nor the catalog has it. Ask the catalog's operator.",
-                version=ratified.latest,
+                version=ratified_log.latest,
                 file=newest,
             )
         return sorted(files.values(), key=lambda meta: os.fsencode(meta.name))
@@ -217,8 +217,8 @@ class ManagedLog(ObjectStore):
             CorruptLog: the log has another commit as one of the versions.
             StorageError: storage did not answer.
         """
-        unpublished = sorted(number for number in self._ratified(version).commits if number <= version)
-        for number in unpublished:
+        versions = sorted(number for number in self._ratified(version).commits if number <= version)
+        for number in versions:
             if not self.put_if_absent(commit_path(number), self.get(commit_path(number))):
                 raise CorruptLog(
                     f"The log at {self.location} has another commit as version {number} than the one that the catalog "
@@ -226,8 +226,8 @@ class ManagedLog(ObjectStore):
                     version=number,
                     file=commit_name(number),
                 )
-        if unpublished:
-            self._coordinator.published(unpublished[-1])
+        if versions:
+            self._coordinator.published(versions[-1])
 
     def _publish_quietly(self) -> None:
         try:

@@ -64,7 +64,7 @@ class ObjectStore:
         self,
         location: str,
         *,
-        allowed: Allowed | None = None,
+        is_allowed: Allowed | None = None,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
         observer: Observer = NO_OBSERVER,
     ) -> None:
@@ -72,14 +72,14 @@ class ObjectStore:
 
         Args:
             location: canonical, without a trailing slash.
-            allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there
+            is_allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there
                 when reading, listing, writing and deleting; by default neither.
             max_commit_bytes: larger JSON files of the log are rejected.
             observer: notified of each request.
         """
         self.location = location
         self.max_commit_bytes = max_commit_bytes
-        self._allowed = allowed
+        self._allowed = is_allowed
         self._observer = observer
 
     @property

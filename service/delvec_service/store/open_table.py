@@ -57,7 +57,7 @@ class OpenTable:
         store = ObjectStore if self.coordinator is None else partial(ManagedLog, self.coordinator)
         return store(
             self.record.location,
-            allowed=self.roots.allows,
+            is_allowed=self.roots.allows,
             max_commit_bytes=self.max_commit_bytes,
             observer=self.observer,
         )

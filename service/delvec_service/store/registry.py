@@ -194,18 +194,18 @@ class Registry:
             directly: without those of namespaces below; with no namespace, only tables in none.
         """
         name, identifier = after
-        called = func.coalesce(TableRow.name, TableRow.folder_name)
+        name_column = func.coalesce(TableRow.name, TableRow.folder_name)
         query = select(TableRow).where(
             TableRow.catalog == self._catalog,
-            or_(called > name, and_(called == name, TableRow.id > identifier)),
+            or_(name_column > name, and_(name_column == name, TableRow.id > identifier)),
         )
         if namespace is not None:
-            query = query.where(called.startswith(f"{namespace}.", autoescape=True))
+            query = query.where(name_column.startswith(f"{namespace}.", autoescape=True))
         if directly:
             prefix = 0 if namespace is None else len(namespace) + 1
-            query = query.where(func.substr(called, prefix + 1).not_like("%.%"))
+            query = query.where(func.substr(name_column, prefix + 1).not_like("%.%"))
         with self._database.read() as session:
-            rows = session.scalars(query.order_by(called, TableRow.id).limit(limit))
+            rows = session.scalars(query.order_by(name_column, TableRow.id).limit(limit))
             return [_record(row) for row in rows]
 
     def namespaces(self, within: str | None = None) -> Sequence[str]:

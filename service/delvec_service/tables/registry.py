@@ -739,7 +739,7 @@ class Tables:
     def _objects(self, location: str, roots: Roots) -> ObjectStore:
         return ObjectStore(
             location,
-            allowed=self.roots_of_files(location, roots).allows,
+            is_allowed=self.roots_of_files(location, roots).allows,
             max_commit_bytes=self._max_commit_bytes,
             observer=self._observer,
         )

@@ -165,7 +165,7 @@ class CloneReferences:
     def _objects(self, location: str) -> ObjectStore:
         return ObjectStore(
             location,
-            allowed=self.roots.allows,
+            is_allowed=self.roots.allows,
             max_commit_bytes=self.table.max_commit_bytes,
             observer=self.table.observer,
         )

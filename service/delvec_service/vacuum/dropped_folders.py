@@ -54,7 +54,7 @@ def delete_dropped(
     tables: Tables,
     loader: SnapshotLoader,
     clone_store: CloneStore,
-    dropped: DroppedTable,
+    dropped_table: DroppedTable,
     now: datetime,
     *,
     retention: timedelta,
@@ -66,7 +66,7 @@ def delete_dropped(
         tables: the registered tables, and the dropped ones.
         loader: reads snapshots of clones.
         clone_store: knows the shallow clones.
-        dropped: the table.
+        dropped_table: the table.
         now: the time.
         retention: how long it is kept.
         shows: whether errors may name a clone at a location.
@@ -79,19 +79,19 @@ def delete_dropped(
         VacuumIncomplete: storage did not delete all files.
         DelvecError: what clones need is unknown, or storage does not answer; nothing was deleted.
     """
-    record = dropped.record
+    record = dropped_table.record
     tables.within_roots(record.location, record.name)
     table = tables.unregistered(record.location, record.name)
     tables.places.check_deletions(record)
-    if not dropped.is_being_deleted:
-        until = dropped.dropped_at + retention
+    if not dropped_table.is_being_deleted:
+        until = dropped_table.dropped_at + retention
         if now < until:
             raise RetentionTooShort(
-                f"Table '{record.name}' was dropped at {dropped.dropped_at:%Y-%m-%d %H:%M} UTC, and its files are kept until "
+                f"Table '{record.name}' was dropped at {dropped_table.dropped_at:%Y-%m-%d %H:%M} UTC, and its files are kept until "
                 f"{until:%Y-%m-%d %H:%M} UTC (DELVEC_DROPPED_TABLE_DAYS). Wait, or turn the check off.",
                 table=record.name,
             )
-        _check_unused(table, dropped)
+        _check_unused(table, dropped_table)
         _check_clones(
             table, CloneReferences(table, tables.roots.everywhere, loader, clone_store, _ms(now), shows)
         )
@@ -101,14 +101,14 @@ def delete_dropped(
     return deleted_table
 
 
-def _check_unused(table: OpenTable, dropped: DroppedTable) -> None:
+def _check_unused(table: OpenTable, dropped_table: DroppedTable) -> None:
     """Reject a table to which somebody commits: a service with another database may have registered it, too."""
     try:
         commits = LogReader(table.objects, table.name).list_all().commits
     except NotADeltaTable:
         return  # the folder is gone
     newest = max((file.last_modified_ms for file in commits.values()), default=0)
-    if newest > _ms(dropped.dropped_at + _IN_FLIGHT):
+    if newest > _ms(dropped_table.dropped_at + _IN_FLIGHT):
         raise TableInUse(
             f"Somebody has committed to table '{table.name}' at {table.location} since it was dropped, so its files were "
             "not deleted. Find out which service or program uses it, or bring the table back.",
@@ -137,11 +137,11 @@ def _deleted(table: OpenTable) -> DeletedTable:
     files = pa.Table.from_batches(listing.batches(), LISTED)
     files = outside(files, listing.shielded).sort_by("path")
     in_log = pc.starts_with(files["path"], "_delta_log/")
-    allowed = table.roots.allows
+    is_allowed = table.roots.allows
     for part in (files.filter(pc.invert(in_log)), files.filter(in_log)):
         for start in range(0, part.num_rows, _BATCH_FILES):
             paths = part["path"].slice(start, _BATCH_FILES).to_pylist()
-            deletion = delete_files(table.location, paths, _LATER, is_allowed=allowed)
+            deletion = delete_files(table.location, paths, _LATER, is_allowed=is_allowed)
             if deletion.error is not None:
                 raise VacuumIncomplete(
                     f"Not all files of the dropped table '{table.name}' at {table.location} could be deleted: "
@@ -151,9 +151,9 @@ def _deleted(table: OpenTable) -> DeletedTable:
                     cause=deletion.error.type,
                 ) from deletion.error
     emptied = [*(path for path, _ in listing.empty), *_folders(files["path"].to_pylist())]
-    remove_empty_directories(table.location, emptied, is_allowed=allowed)
+    remove_empty_directories(table.location, emptied, is_allowed=is_allowed)
     above, _, folder = table.location.rpartition("/")
-    remove_empty_directories(above, [folder], is_allowed=allowed)
+    remove_empty_directories(above, [folder], is_allowed=is_allowed)
     size = pc.sum(files["size"], min_count=0).as_py() or 0
     return DeletedTable(files.num_rows, size, sorted({*listing.links, *listing.shielded}))
 

@@ -73,8 +73,8 @@ class NewQuarantine:
 
     def move(self, paths: Sequence[str], before: int) -> Deletion:
         """Move files into it; local files changed at or after ``before`` stay."""
-        location, allowed = self.table.location, self.table.roots.allows
-        return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, is_allowed=allowed)
+        location, is_allowed = self.table.location, self.table.roots.allows
+        return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, is_allowed=is_allowed)
 
 
 @dataclass
@@ -129,8 +129,8 @@ def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -
 
     def put_back(paths: Sequence[str]) -> Deletion:
         files = [path for path in paths if _may_return(path)]
-        location, allowed = table.location, table.roots.allows
-        moved = move_files(location, files, f"{_FILES}/{identifier}", "", is_allowed=allowed)
+        location, is_allowed = table.location, table.roots.allows
+        moved = move_files(location, files, f"{_FILES}/{identifier}", "", is_allowed=is_allowed)
         moved.kept += sorted({*paths} - {*files})
         return moved
 
@@ -189,13 +189,13 @@ def _empty(
 
 def _remove_directories(table: OpenTable, identifier: str) -> None:
     """Remove empty directories, from the deepest up; those that cannot be removed do no harm."""
-    inside, allowed = f"{table.location}/{_FILES}/{identifier}", table.roots.allows
+    inside, is_allowed = f"{table.location}/{_FILES}/{identifier}", table.roots.allows
     while True:
-        left = TreeListing(inside, lambda _: False, allowed, hides_metadata=False)
+        left = TreeListing(inside, lambda _: False, is_allowed, hides_metadata=False)
         list(left.batches())
-        if not remove_empty_directories(inside, [path for path, _ in left.empty], is_allowed=allowed):
+        if not remove_empty_directories(inside, [path for path, _ in left.empty], is_allowed=is_allowed):
             break
-    remove_empty_directories(f"{table.location}/{_FILES}", [identifier], is_allowed=allowed)
+    remove_empty_directories(f"{table.location}/{_FILES}", [identifier], is_allowed=is_allowed)
 
 
 def _slices(paths: pa.ChunkedArray) -> Iterator[list[str]]:

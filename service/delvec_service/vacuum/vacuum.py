@@ -108,7 +108,7 @@ def vacuum(
         DelvecError: as for :func:`~delvec_service.vacuum.vacuum_plan.make_plan` and :meth:`Commits.commit`; nothing was
             deleted.
     """
-    lost: Conflict | None = None
+    conflict: Conflict | None = None
     for _ in range(_ATTEMPTS):
         now = clock()
         clones = CloneReferences(table, roots, loader, clone_store, now, shows)
@@ -121,14 +121,16 @@ def vacuum(
         if not plan.files.num_rows and not plan.directories:
             break
         run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine, user_name)
-        started = run.start()
-        if not isinstance(started, Conflict):
-            vacuum_result = run.execute(started)
+        start_version = run.start()
+        if not isinstance(start_version, Conflict):
+            vacuum_result = run.execute(start_version)
             break
-        lost = started  # the table's properties or columns have changed, and with them what may be deleted
+        conflict = (
+            start_version  # the table's properties or columns have changed, and with them what may be deleted
+        )
     else:
-        assert lost is not None  # noqa: S101 - the loop ran
-        raise lost.error(table.name)
+        assert conflict is not None  # noqa: S101 - the loop ran
+        raise conflict.error(table.name)
     if plan.elsewhere:
         vacuum_result = _delete_elsewhere(table, vacuum_result)
     if plan.reaches is not None and not request.keep_versions:
@@ -206,21 +208,21 @@ class _Run:
         metrics = {"numFilesToDelete": number, "sizeOfDataToDelete": plan.size_in_bytes}
         return self._commit("VACUUM START", plan.version, parameters, metrics)
 
-    def execute(self, started: int) -> VacuumResult:
+    def execute(self, start_version: int) -> VacuumResult:
         """Delete the files, after VACUUM START."""
         plan = self.plan
         try:
             if self.moves and plan.files.num_rows:
                 self.quarantine = NewQuarantine.create(
-                    self.table, started, plan.files.num_rows, plan.size_in_bytes
+                    self.table, start_version, plan.files.num_rows, plan.size_in_bytes
                 )
-            self._delete(self._storage_clock(started))
+            self._delete(self._storage_clock(start_version))
         except DelvecError as error:
             self.error = error
         if self.error is not None:
             with suppress(DelvecError):
                 self._end("FAILED", {})
-            raise self._incomplete(self.error, started) from self.error
+            raise self._incomplete(self.error, start_version) from self.error
         directories = remove_empty_directories(
             self.table.location, plan.directories, is_allowed=self.table.roots.allows
         )
@@ -228,25 +230,27 @@ class _Run:
             "numDeletedFiles": len(self.deleted) + len(directories),
             "numVacuumedDirectories": plan.num_directories,
         }
-        ended = None
+        end_version = None
         try:
-            ended = self._end("COMPLETED", metrics)
+            end_version = self._end("COMPLETED", metrics)
         except DelvecError as error:
             # The files are gone whether or not the log says so.
             logger.warning("VACUUM END not committed", table=self.table.name, error=error.message)
         name = None if self.quarantine is None else self.quarantine.id
-        return VacuumResult(plan, True, self.deleted, self._size(), directories, started, ended, name)
+        return VacuumResult(
+            plan, True, self.deleted, self._size(), directories, start_version, end_version, name
+        )
 
     def _end(self, status: str, metrics: Mapping[str, int]) -> int:
         """Commit VACUUM END, whatever was committed since VACUUM START; return its version."""
-        ended: int | Conflict | None = None
+        end_version: int | Conflict | None = None
         for _ in range(_ATTEMPTS):
             latest = self.loader.load(self.table.objects, self.table.name, checkpoints=False)
-            ended = self._commit("VACUUM END", latest.version, {"status": status}, metrics)
-            if isinstance(ended, int):
-                return ended
-        assert isinstance(ended, Conflict)  # noqa: S101 - the loop ran
-        raise ended.error(self.table.name)
+            end_version = self._commit("VACUUM END", latest.version, {"status": status}, metrics)
+            if isinstance(end_version, int):
+                return end_version
+        assert isinstance(end_version, Conflict)  # noqa: S101 - the loop ran
+        raise end_version.error(self.table.name)
 
     def _commit(
         self, operation: str, read_version: int, parameters: Mapping[str, str], metrics: Mapping[str, int]
@@ -267,16 +271,16 @@ class _Run:
         assert isinstance(result, Committed)  # noqa: S101 - it makes a version
         return result.version
 
-    def _storage_clock(self, started: int) -> int:
+    def _storage_clock(self, start_version: int) -> int:
         """Return the storage's time if this service's clock is ahead of it, else this service's."""
-        found = self.table.objects.head(f"_delta_log/{commit_name(started)}")
+        found = self.table.objects.head(f"_delta_log/{commit_name(start_version)}")
         return self.now if found is None else min(self.now, found.last_modified_ms)
 
     def _delete(self, now: int) -> None:
         """Delete the files, batch by batch, until storage fails."""
         before = self.plan.retention.written_before(now)
         files = self.plan.files.filter(pc.less(self.plan.files["modified"], before))
-        newer, seen = References(self.table.location), self.plan.version
+        newer, seen_version = References(self.table.location), self.plan.version
         if self.now - now > _SKEW_MS:
             # To a clock that is ahead, removed files seem older than they are.
             snapshot = self.loader.load(self.table.objects, self.table.name)
@@ -290,7 +294,7 @@ class _Run:
         with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
             for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
                 with self.locks.deleting(self.table.location) as lease:
-                    seen = self._follow(seen, newer)
+                    seen_version = self._follow(seen_version, newer)
                     paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
                     doomed = unreferenced(paths, newer).to_pylist()
                     batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
@@ -301,21 +305,21 @@ class _Run:
                 if self.error is not None:
                     return
 
-    def _follow(self, seen: int, newer: References) -> int:
+    def _follow(self, seen_version: int, newer: References) -> int:
         """Keep what commits since a version, and new clones, refer to; return the newest version."""
         table = self.table
         self.clones.keep(newer)
         snapshot = self.loader.load(table.objects, table.name, checkpoints=False)
-        if snapshot.version < seen:
+        if snapshot.version < seen_version:
             raise ConcurrentWrite(
-                f"Table '{table.name}' was at version {seen} and is now at version {snapshot.version}: it was "
+                f"Table '{table.name}' was at version {seen_version} and is now at version {snapshot.version}: it was "
                 "replaced by another table. Its files were not deleted.",
                 table=table.name,
             )
-        if snapshot.version > seen:
+        if snapshot.version > seen_version:
             check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
             for commit in self.loader.commits(
-                table.objects, table.name, range(seen + 1, snapshot.version + 1)
+                table.objects, table.name, range(seen_version + 1, snapshot.version + 1)
             ):
                 newer.add_actions(commit.actions)
         return snapshot.version
@@ -326,14 +330,14 @@ class _Run:
             files = files.filter(pc.is_in(files["path"], value_set=pa.array(self.deleted, pa.string())))
         return pc.sum(files["size"], min_count=0).as_py() or 0
 
-    def _incomplete(self, error: DelvecError, started: int) -> VacuumIncomplete:
+    def _incomplete(self, error: DelvecError, start_version: int) -> VacuumIncomplete:
         total, num_deleted = self.plan.files.num_rows, len(self.deleted)
         verb = "deleted" if self.quarantine is None else f"moved into quarantine {self.quarantine.id}"
         return VacuumIncomplete(
             f"VACUUM of table '{self.table.name}' {verb} {num_deleted} of {counted(total, 'file')} and stopped: {error.message} "
             f"Nothing refers to the remaining {counted(total - num_deleted, 'file')}. Remove the cause and run VACUUM again.",
             table=self.table.name,
-            version=started,
+            version=start_version,
             deleted=num_deleted,
             deleted_bytes=self._size(),
             remaining=total - num_deleted,

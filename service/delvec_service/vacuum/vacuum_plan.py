@@ -129,15 +129,15 @@ def make_plan(
     references.add_paths(pa.array(announced, pa.string()))
     before = retention.written_before(now)
     physical = {snapshot.schema.field(name).physical_name for name in snapshot.partition_columns}
-    hidden = hidden_names({*snapshot.partition_columns, *physical})
+    is_hidden = hidden_names({*snapshot.partition_columns, *physical})
     if request.files is not None:
         given = iceberg.without_elsewhere(request.files)
-        plan = _given_plan(table, snapshot, retention, before, given, references, hidden)
+        plan = _given_plan(table, snapshot, retention, before, given, references, is_hidden)
         return _without_iceberg(plan, iceberg)
     if request.mode == "lite":
-        return _without_iceberg(_lite_plan(table, snapshot, retention, now, references, hidden), iceberg)
+        return _without_iceberg(_lite_plan(table, snapshot, retention, now, references, is_hidden), iceberg)
     listing = TreeListing(
-        table.location, hidden, table.roots.allows, wanted=lambda paths: ~references.has(paths)
+        table.location, is_hidden, table.roots.allows, wanted=lambda paths: ~references.has(paths)
     )
     unreferenced_files = pa.Table.from_batches(
         old_and_unreferenced(listing.batches(), references, before), LISTED
@@ -276,7 +276,7 @@ def keep_tombstones(
         since - 1,  # files removed at exactly that time are kept
         lambda tombstones: references.add_files(tombstones, "deletionVector"),
         before=before,
-        readded=True,  # live files are kept anyway
+        include_readded=True,  # live files are kept anyway
     )
 
 

@@ -208,7 +208,7 @@ def test_an_absolute_path_outside_the_table_needs_permission(local_location, tmp
     with pytest.raises(LocationNotAllowed, match="outside"):
         ObjectStore(local_location).get(url)
     asked = []
-    objects = ObjectStore(local_location, allowed=lambda candidate: asked.append(candidate) or True)
+    objects = ObjectStore(local_location, is_allowed=lambda candidate: asked.append(candidate) or True)
     assert objects.get(url) == b"shared"
     assert asked == [url]
 

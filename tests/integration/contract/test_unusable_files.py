@@ -104,7 +104,7 @@ def test_a_device_is_not_opened(objects, tmp_path):
     assert isinstance(in_time(lambda: objects.get(COMMIT)), UnusableFile)
     link = tmp_path / "_delta_log" / f"{1:020}.json"
     link.symlink_to("/dev/zero")
-    everywhere = ObjectStore(objects.location, allowed=lambda _: True)
+    everywhere = ObjectStore(objects.location, is_allowed=lambda _: True)
     assert isinstance(in_time(lambda: everywhere.get(f"_delta_log/{1:020}.json")), UnusableFile)
 
 

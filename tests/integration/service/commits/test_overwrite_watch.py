@@ -293,7 +293,7 @@ def test_what_is_old_is_not_watched_any_more(filled):
     service = filled.client.service
     objects = service.tables.open(filled.name).objects
     watcher = OverwriteWatch(
-        service.loader, OwnCommitStore(service.database), own(filled)._answers, watched=0
+        service.loader, OwnCommitStore(service.database), own(filled)._answers, watch_seconds=0
     )
     watcher.committed(objects, filled.name, OwnCommit(1, "key", 10, "m"), ["key"])
 

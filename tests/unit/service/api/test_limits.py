@@ -155,8 +155,8 @@ def in_lane(scene, **options):
     heard = Heard()
 
     async def run():
-        commits = Lane("commits", at_once=1, queued=4, seconds=0, observer=heard, **options)
-        reads = Lane("reading", at_once=1, queued=4, seconds=0, before=commits, observer=heard)
+        commits = Lane("commits", at_once=1, max_queued=4, seconds=0, observer=heard, **options)
+        reads = Lane("reading", at_once=1, max_queued=4, seconds=0, before=commits, observer=heard)
         ends = asyncio.Event()
         done = []
 
@@ -204,7 +204,7 @@ def test_a_slot_that_comes_free_as_the_wait_for_it_ends_is_not_lost(monkeypatch)
     monkeypatch.setattr(lanes, "_WAIT_SECONDS", 0.05)
 
     async def scene():
-        lane = Lane("commits", at_once=1, queued=4, seconds=0)
+        lane = Lane("commits", at_once=1, max_queued=4, seconds=0)
         is_waiting = asyncio.Event()
 
         async def holder():
