@@ -250,15 +250,15 @@ class _Values:
         return written
 
     def _refused(self, call: exp.Expr, reason: str) -> InvalidStatement:
-        called = _called(call, self._text)
-        name = called or call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
+        written_name = _called(call, self._text)
+        name = written_name or call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
         near = (
             difflib.get_close_matches(name, _NAMES, n=3, cutoff=0.75)
             if isinstance(call, exp.Anonymous)
             else []
         )
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        start = int(call.meta["start"]) if called else word_start(self._text, name) or 0
+        start = int(call.meta["start"]) if written_name else word_start(self._text, name) or 0
         line, column = place(self._text, start)
         error = InvalidStatement(
             f"Line {line}, column {column}: {name}() may have other results in DuckDB than in Spark: {reason}{hint} Pass "

@@ -167,7 +167,7 @@ class ChangeStatements:
             column = quoted(name)
             listed.append(f"CASE WHEN {LIVE} THEN {column} END AS {column}" if hides else column)
         listed += [
-            f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}"
+            f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}"
             for item in self._target.schema.fields
             if item.name in self._used and item.name not in self._scan.schema
         ]
@@ -274,7 +274,7 @@ class ChangeStatements:
 
     def _value(self, value: Expression | None, item: StructField) -> str:
         if value is None:
-            return f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+            return f"CAST(NULL AS {sql_type(item.type, has_mapping=False)})"
         if value.kind in _ONLY:
             return assigned("NULL", None, item.type, item.name)
         sql = expression_sql(value)
@@ -364,6 +364,6 @@ def _all_columns(scan: StructType, target: StructType) -> StructType:
 
 def _empty_columns(schema: StructType) -> str:
     nulls = (
-        f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}" for item in schema.fields
+        f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}" for item in schema.fields
     )
     return ", ".join(nulls) or f"NULL AS {INTERNAL('none')}"
