@@ -10,7 +10,7 @@ PARTICIPLES = frozenset(
     converted covered decided declared decoded deferred derived described done dotted drawn enabled
     encoded evolved exchanged expected expired fed filtered fixed flipped found freed gained generated
     given gone grouped held hidden implied inserted kept keyed known limited linked loaded located lost
-    mapped marked merged missed modified moved named needed nested numbered ordered parsed partitioned
+    mapped marked missed modified moved named needed nested numbered ordered parsed partitioned
     passed pinned protected qualified queued quoted ratified reached readded rearranged received
     referenced renamed replayed reported requested required resolved retained rounded saved selected
     sent served shown specified stated stored summed superseded taken timestamped tolerated touched

@@ -54,13 +54,13 @@ class ParquetDirectory:
     _footers: Sequence[pq.FileMetaData | None]
 
     @classmethod
-    def read(cls, location: str, partitions: StructType, is_allowed: Allowed) -> "ParquetDirectory":
+    def read(cls, location: str, partitions: StructType, allowed: Allowed) -> "ParquetDirectory":
         """List a directory and read the footer of every file.
 
         Args:
             location: canonical.
             partitions: the partition columns, in the order of the directories.
-            is_allowed: decides by URL where links may lead.
+            allowed: decides by URL where links may lead.
 
         Raises:
             BadRequest: there is no file, or the directories do not match the partition columns.
@@ -68,19 +68,17 @@ class ParquetDirectory:
             UnusableFile: a footer is larger than 256 MiB.
             StorageError: storage did not answer.
         """
-        files = _listed(location, partitions, is_allowed)
+        files = _listed(location, partitions, allowed)
 
         footers: list[pq.FileMetaData | None] = []
-        footer_bytes, merged_schema = 0, StructType(())
-        for footer in _footers(location, files, is_allowed):
+        footer_bytes, merged = 0, StructType(())
+        for footer in _footers(location, files, allowed):
             file = files[len(footers)]
             schema = _schema(file.path, footer)
-            merged_schema = (
-                _merged((files[0].path, merged_schema), (file.path, schema)) if footers else schema
-            )
+            merged = _merged((files[0].path, merged), (file.path, schema)) if footers else schema
             footer_bytes += footer.serialized_size
             footers.append(footer if footer_bytes <= _MAX_KEPT else None)
-        return cls(_with_partitions(merged_schema, partitions), location, is_allowed, files, footers)
+        return cls(_with_partitions(merged, partitions), location, allowed, files, footers)
 
     def adds(
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str] | None
@@ -112,22 +110,22 @@ class ParquetDirectory:
         ]
 
 
-def _footers(location: str, files: Sequence[_File], is_allowed: Allowed) -> Iterator[pq.FileMetaData]:
+def _footers(location: str, files: Sequence[_File], allowed: Allowed) -> Iterator[pq.FileMetaData]:
     """Yield the footer of each file; several are read at once, and only those are in memory."""
     if not files:
         return
     with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
         for start in range(0, len(files), _AT_ONCE):
             some = files[start : start + _AT_ONCE]
-            yield from pool.map(lambda file: _footer(location, file.path, is_allowed), some)
+            yield from pool.map(lambda file: _footer(location, file.path, allowed), some)
 
 
-def _listed(location: str, partitions: StructType, is_allowed: Allowed) -> list[_File]:
+def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_File]:
     shown = tuple(f"{field.name.lower()}=" for field in partitions.fields)
     listing = TreeListing(
         location,
         lambda name: name.startswith(("_", ".")) and not _unescaped(name).lower().startswith(shown),
-        is_allowed,
+        allowed,
         hides_metadata=False,
     )
     file_rows = [row for batch in listing.batches() for row in batch.to_pylist()]
@@ -203,9 +201,9 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(plain, text)
 
 
-def _footer(location: str, path: str, is_allowed: Allowed) -> pq.FileMetaData:
+def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
     try:
-        with open_input(location, path, is_allowed=is_allowed) as source:
+        with open_input(location, path, is_allowed=allowed) as source:
             return read_footer(source, path)
     except (pa.ArrowException, FileNotFoundError, OSError) as error:
         raise InvalidTableChange(
