@@ -20,7 +20,7 @@ from delvec_engines.internal_names import INTERNAL
 from delvec_engines.interrupts import interruptible
 from delvec_engines.row_changes import MergeSource, SourceTable
 from delvec_errors import BadRequest, DelvecError, EngineUnavailable
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import StructType, arrow_type
 
 __all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "load", "merge_source"]
 
@@ -76,7 +76,7 @@ def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[
     bounds = {}
     for item in schema.select(columns).fields:
         try:
-            ends = pc.min_max(rows[item.name].cast(item.type.to_arrow())).as_py()
+            ends = pc.min_max(rows[item.name].cast(arrow_type(item.type))).as_py()
         except pa.ArrowException:
             continue
         if ends["min"] is not None:

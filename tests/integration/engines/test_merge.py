@@ -109,6 +109,23 @@ def test_null_keys(make, operator):
     assert names == (["new", "nobody", "one"] if operator == "=" else ["new", "one"])
 
 
+@pytest.mark.parametrize("on", ["target.key.part = source.key.part", "target.key = source.key"])
+def test_keys_in_structs(make, on):
+    def keyed(*numbers, name):
+        return pa.table(
+            {"key": [{"part": number, "kind": "k"} for number in numbers], "name": [name] * len(numbers)}
+        )
+
+    table = make(keyed(1, 2, name="old"), schema=keyed(1, name="old").schema)
+    merge = table.merge(keyed(2, 3, name="new"), on).when_matched_update_all()
+    merge.when_not_matched_insert_all().execute()
+    assert content(table, ("key", "name")) == [
+        ({"part": 1, "kind": "k"}, "old"),
+        ({"part": 2, "kind": "k"}, "new"),
+        ({"part": 3, "kind": "k"}, "new"),
+    ]
+
+
 def test_a_condition_that_is_null_is_not_true(make):
     table = make(rows(1, 2))
     changes = source((1, None), (2, "b"), (3, None))
