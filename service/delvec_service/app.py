@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from delvec_errors import ServiceUnavailable
 from delvec_service import VERSION
 from delvec_service.api import metrics_routes, probes_routes, problems, reference
-from delvec_service.api.all_routes import HANDLERS, ROUTES
+from delvec_service.api.all_routes import ROUTES
 from delvec_service.api.authorizer import Authorizer
 from delvec_service.api.browsers import BrowserGuard
 from delvec_service.api.encodings import AnswerEncoding
@@ -60,7 +60,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
         observer=service.observer,
     )
     limits = Limits(settings.dml_max_bytes, settings.dml_memory_bytes, settings.dml_at_once)
-    row_commands = RowCommands(service, HANDLERS.__getitem__, limits)
+    row_commands = RowCommands(service, limits)
     asks = settings.authentication != "off"
 
     @asynccontextmanager

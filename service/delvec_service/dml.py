@@ -27,9 +27,10 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_answers
 from delvec_service.commits.commit_request import accepted
 from delvec_service.commits.idempotency import request_hash
-from delvec_service.in_process import Handlers, InProcessService
+from delvec_service.in_process import InProcessService
 from delvec_service.logs import log_context
 from delvec_service.service import Service
+from delvec_service.store.answers import StoredAnswer
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
@@ -59,13 +60,11 @@ class RowCommands:
 
     Args:
         service: the service.
-        handlers: handle what commands ask the service for.
         limits: limits of size and number.
     """
 
-    def __init__(self, service: Service, handlers: Handlers, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
-        self._handlers = handlers
         self._limits = limits
         self._places = threading.BoundedSemaphore(limits.at_once) if limits.at_once else None
         self._lock = threading.Lock()
@@ -215,7 +214,7 @@ class RowCommands:
             yield _opened(self._service_for(table, _OPTIMIZE), table, engine)
 
     def _service_for(self, table: OpenTable, operation: str) -> "_CommandService":
-        return _CommandService(self._service, self._handlers, table, self._limits.read_bytes, operation)
+        return _CommandService(self._service, table, self._limits.read_bytes, operation)
 
     def _run(
         self,
@@ -372,12 +371,11 @@ class _CommandService(InProcessService):
     def __init__(
         self,
         service: Service,
-        handlers: Handlers,
         table: OpenTable,
         read_bytes: int,
         operation: str,
     ) -> None:
-        super().__init__(service, handlers, roots=table.roots)
+        super().__init__(service, roots=table.roots)
         self._of_command = table
         self._read_bytes = read_bytes
         self._operation = operation
@@ -435,12 +433,14 @@ class _CommandService(InProcessService):
         self.done = super().commit(table, asked)
         return self.done
 
-    def _commit(self, table: OpenTable, asked: Changes, text: str) -> CommitResponse:
+    def _commit(
+        self, table: OpenTable, asked: Changes, text: str
+    ) -> tuple[CommitResponse, bool] | StoredAnswer:
         if self._identity is None:
             return super()._commit(table, asked, text)
         # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
         changes = accepted(asked, asked.transaction_id, self._identity.request_hash, self._of_command)
-        return commit_answers.commit_changes(self.service.commits, self._of_command, changes)[0]
+        return commit_answers.commit_changes(self.service.commits, self._of_command, changes)
 
     def _check_earlier(self, identity: _RequestIdentity, newest: int) -> None:
         """Raise _AlreadyCommitted if an earlier copy of the request has committed a version up to the newest."""

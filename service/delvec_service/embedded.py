@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from delvec_contract.operations import Operation
 from delvec_engines.interrupts import settle
-from delvec_errors import DelvecError, EngineUnavailable, InternalError, ServiceUnavailable
+from delvec_errors import DelvecError, InternalError, ServiceUnavailable
 from delvec_service.auth.request_access import Access
 from delvec_service.config import Settings
 from delvec_service.in_process import InProcessService
 from delvec_service.service import Service, assembled
-from delvec_service.startup import garbage_collection_paused
 from delvec_storage.roots import Roots
 
 __all__ = ["EmbeddedService"]
@@ -59,7 +58,7 @@ class EmbeddedService(InProcessService):
             if isinstance(error, DelvecError) or not isinstance(error, Exception):
                 raise
             raise InternalError(f"the embedded service could not start: {error}") from error
-        super().__init__(service, _handler, roots=Roots(roots))
+        super().__init__(service, roots=Roots(roots))
         self._process = os.getpid()
         self._shield = _Shield()
         # Also runs at interpreter exit, so that a connection left open still shuts its service down.
@@ -135,16 +134,3 @@ def _run_all(pending: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
 def _stop(service: Service, process: int) -> None:
     if os.getpid() == process:
         service.close()
-
-
-def _handler(name: str) -> Callable[..., Any]:
-    # FastAPI takes as long to import as the rest of the service, and most programs need no other operation.
-    try:
-        with garbage_collection_paused():
-            from delvec_service.api.all_routes import HANDLERS
-    except ModuleNotFoundError as error:
-        raise EngineUnavailable(
-            f"a service in this process needs {error.name} for this: pip install '.[local]' in Delvec's clone, or "
-            "give the URL of a running service"
-        ) from error
-    return HANDLERS[name]

@@ -3,15 +3,12 @@
 import base64
 import json
 import math
-from typing import Any, Final
+from typing import Any
 
 from delvec_errors import BadRequest
 from delvec_service.bad_requests import check_texts
 
-__all__ = ["LONGEST_TOKEN", "page_token", "place_of"]
-
-LONGEST_TOKEN: Final = 4096
-"""The longest name of a table fits, whatever its characters."""
+__all__ = ["page_token", "place_of"]
 
 
 def page_token(order: str, *place: float | str) -> str:

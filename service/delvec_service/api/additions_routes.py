@@ -21,8 +21,7 @@ from delvec_service.api.plan_routes import (
 )
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.scan_answers import additions_answer
-from delvec_service.scans.stream_plan import plan_additions
+from delvec_service.operations import plans
 
 __all__ = ["router"]
 
@@ -62,7 +61,7 @@ def plan_of_additions(
     arrow = ARROW_STREAM in accept
     if not arrow:
         body = body.model_copy(update={"max_files": min(body.max_files or MAX_JSON_FILES, MAX_JSON_FILES)})
-    planned = plan_additions(service.loader, table, body)
+    answer, files = plans.plan_of_additions(service, table, body)
     if arrow:
-        return arrow_response(additions_answer(table, planned), planned.files)
-    return additions_answer(table, planned, plan_files(planned.files))
+        return arrow_response(answer, files)
+    return answer.model_copy(update={"files": plan_files(files)})

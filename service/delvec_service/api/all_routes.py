@@ -1,97 +1,324 @@
-"""All routes of the service, and their handlers by name."""
+"""All routes of the service."""
 
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from fastapi import Response, status
+
+from delvec_contract import operations
+from delvec_contract.access import CredentialsResponse
+from delvec_contract.events import EventsResponse
+from delvec_contract.tables import TableResource
+from delvec_errors import (
+    AmbiguousTable,
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    CommitOutcomeUnknown,
+    ConcurrentAppend,
+    ConcurrentModification,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptDeletionVector,
+    CorruptIcebergMetadata,
+    CorruptTable,
+    CredentialVendingUnsupported,
+    EngineUnavailable,
+    ExpressionNotAllowed,
+    FileNotInTable,
+    GrantNotFound,
+    IcebergCatalogError,
+    IcebergUnsupported,
+    InvalidCommit,
+    InvalidLocation,
+    InvalidPredicate,
+    InvalidSchema,
+    InvalidTableChange,
+    LocationNotAllowed,
+    MaintenanceUnderWay,
+    ManifestUnsupported,
+    MetadataChanged,
+    MissingCloneFiles,
+    MissingRestoreFiles,
+    NotADeltaTable,
+    PermissionDenied,
+    PolicyNotFound,
+    ProtocolChanged,
+    QuarantineNotFound,
+    RetentionTooShort,
+    StorageDenied,
+    StorageError,
+    TableAlreadyExists,
+    TableInUse,
+    TableNotFound,
+    TokenAlreadyExists,
+    TokenNotFound,
+    UnknownColumn,
+    UnsupportedOperation,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    VacuumIncomplete,
+    VacuumLiteImpossible,
+    VersionFromFuture,
+)
 from delvec_service.api import (
-    access_routes,
     additions_routes,
-    alter_routes,
-    audit_routes,
     changes_routes,
-    check_routes,
-    checkpoint_routes,
-    clone_routes,
     commits_routes,
-    conflicts_routes,
-    convert_routes,
-    credentials_routes,
-    deletion_vectors_routes,
     dml_routes,
-    dropped_tables_routes,
-    events_routes,
-    fleet_routes,
-    generate_routes,
-    health_routes,
-    history_routes,
     iceberg_catalog_routes,
-    iceberg_routes,
     metrics_routes,
-    outcomes_routes,
     plan_routes,
-    policies_routes,
     probes_routes,
-    repair_routes,
-    restore_routes,
-    snapshot_routes,
-    tables_routes,
-    transactions_routes,
     uc_classic_routes,
     uc_delta_routes,
     uc_preview_routes,
-    vacuum_routes,
-    vector_compaction_routes,
 )
+from delvec_service.api.events_routes import EVENT_STREAM, WaitingRoute
+from delvec_service.api.operation_routes import served
+from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
+from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT
+from delvec_service.api.repeats import Maintenance, Mutation
 from delvec_service.api.routes import Route
 
-__all__ = ["HANDLERS", "ROUTES"]
+__all__ = ["ROUTES"]
 
-_ROUTERS: Final = (
-    probes_routes.router,
-    metrics_routes.router,
-    tables_routes.router,
-    *dropped_tables_routes.routers,
-    snapshot_routes.router,
-    plan_routes.router,
-    changes_routes.router,
-    additions_routes.router,
-    *commits_routes.routers,
-    outcomes_routes.router,
-    *transactions_routes.routers,
-    alter_routes.router,
-    dml_routes.router,
-    deletion_vectors_routes.router,
-    history_routes.router,
-    health_routes.router,
-    fleet_routes.router,
-    conflicts_routes.router,
-    events_routes.router,
-    policies_routes.router,
-    checkpoint_routes.router,
-    vacuum_routes.router,
-    check_routes.router,
-    restore_routes.router,
-    repair_routes.router,
-    generate_routes.router,
-    iceberg_routes.router,
-    clone_routes.router,
-    vector_compaction_routes.router,
-    convert_routes.router,
-    *access_routes.routers,
-    credentials_routes.router,
-    audit_routes.router,
-    probes_routes.config_router,
-    *iceberg_catalog_routes.routers,
-    *uc_delta_routes.routers,
-    *uc_preview_routes.routers,
-    *uc_classic_routes.routers,
+
+class _Administration(Route):
+    """Has no ``Idempotency-Key``: answers are stored under their keys, and a stored answer must not contain a token."""
+
+    kind = "changes"
+
+
+class _Checking(Route):
+    kind = "maintenance"
+
+
+class _Vacuuming(Maintenance):
+    """The answer contains lists of files."""
+
+    large = True
+
+
+def _registered(registered: tuple[TableResource, bool]) -> Response:
+    resource, is_new = registered
+    code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
+    return Response(resource.model_dump_json(by_alias=True), code, media_type="application/json")
+
+
+def _unstored(credentials: CredentialsResponse) -> Response:
+    """Return an answer that no cache may store."""
+    content = credentials.model_dump_json(by_alias=True)
+    return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+
+_OPEN: Final = (*COMMON, *OPENING)
+_READ: Final = (*_OPEN, *SNAPSHOT)
+_CHANGE: Final = (*MUTATION, *OPENING)
+_WRITE: Final = (*_CHANGE, *SNAPSHOT)
+_EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
+_WRITABLE: Final = (
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    CorruptTable,
+    ConcurrentTransaction,
+    *CONFLICTS,
 )
-ROUTES: Final = tuple(route for router in _ROUTERS for route in router.routes)
-"""All services of a process share them: include_router() would make each of them again for every application."""
+"""Further errors of changes that are computed from the newest version."""
 
-HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
-    route.name: route.operation
-    for route in ROUTES
-    if isinstance(route, Route) and route.path.startswith("/v1/")
-}
-"""What the operations of the service call, by their names."""
+ROUTES: Final[tuple[Any, ...]] = (
+    *probes_routes.router.routes,
+    *metrics_routes.router.routes,
+    served(
+        operations.REGISTER_TABLE,
+        "tables",
+        Mutation,
+        *(*MUTATION, *SNAPSHOT, InvalidLocation, InvalidSchema, InvalidTableChange, InvalidPredicate),
+        *(UnknownColumn, LocationNotAllowed, PermissionDenied, TableNotFound, TableAlreadyExists),
+        AtomicCreateUnsupported,
+        status=status.HTTP_201_CREATED,
+        needs_body=True,
+        answer=_registered,
+        documented={200: {"model": TableResource, "description": "The table was already registered."}},
+    ),
+    served(operations.LIST_TABLES, "tables", Mutation, *COMMON, InvalidLocation, LocationNotAllowed),
+    served(operations.GET_TABLE, "tables", Mutation, *_OPEN),
+    served(operations.FORGET_TABLE, "tables", Mutation, *_CHANGE),
+    served(operations.RENAME_TABLE, "tables", Mutation, *_CHANGE, TableAlreadyExists),
+    served(operations.LIST_DROPPED, "tables", Mutation, *COMMON),
+    served(
+        operations.UNDROP_TABLE,
+        "tables",
+        Mutation,
+        *(*MUTATION, *SNAPSHOT, TableNotFound, TableAlreadyExists, PermissionDenied, LocationNotAllowed),
+    ),
+    served(
+        operations.DELETE_DROPPED,
+        "tables",
+        Maintenance,
+        *(*MUTATION, *SNAPSHOT, TableNotFound, PermissionDenied, LocationNotAllowed, RetentionTooShort),
+        *(TableInUse, CorruptTable, CorruptDeletionVector, VacuumIncomplete),
+    ),
+    served(operations.GET_SNAPSHOT, "reading", Route, *_READ, UnknownColumn),
+    *plan_routes.router.routes,
+    *changes_routes.router.routes,
+    *additions_routes.router.routes,
+    served(
+        operations.BEGIN,
+        "commits",
+        Mutation,
+        *(*_WRITE, InvalidTableChange, InvalidSchema, UnknownColumn, UnsupportedWriterFeature),
+        status=status.HTTP_201_CREATED,
+    ),
+    *commits_routes.commit_router.routes,
+    *commits_routes.reading_router.routes,
+    served(operations.FIND_COMMIT, "commits", Route, *_READ),
+    *commits_routes.transaction_router.routes,
+    served(operations.FIND_TRANSACTION, "commits", Route, *COMMON, *SNAPSHOT),
+    served(operations.GET_SNAPSHOTS, "commits", Route, *_READ),
+    served(
+        operations.ALTER_TABLE,
+        "tables",
+        Mutation,
+        *(*_WRITE, InvalidTableChange, InvalidSchema, InvalidPredicate, UnknownColumn, VersionFromFuture),
+        *(UnsupportedTable, UnsupportedWriterFeature, ExpressionNotAllowed, CorruptTable, MetadataChanged),
+        *(ProtocolChanged, ConcurrentAppend, ConcurrentTransaction, ConcurrentWrite, CommitOutcomeUnknown),
+        AtomicCreateUnsupported,
+    ),
+    *dml_routes.router.routes,
+    served(
+        operations.ALLOCATE,
+        "deletion vectors",
+        Mutation,
+        *(*_WRITE, InvalidCommit, UnsupportedWriterFeature),
+        status=status.HTTP_201_CREATED,
+        needs_body=True,
+    ),
+    served(operations.GET_HISTORY, "reading", Route, *_READ),
+    served(operations.GET_DETAIL, "reading", Route, *_READ),
+    served(operations.GET_HEALTH, "reading", Route, *_READ, UnknownColumn, InvalidTableChange),
+    served(operations.LIST_HEALTH_SAMPLES, "reading", Route, *_OPEN),
+    served(operations.LIST_HEALTH, "reading", Route, *COMMON),
+    served(operations.GET_FLEET, "reading", Route, *COMMON),
+    served(operations.LIST_CONFLICTS, "reading", Route, *_OPEN),
+    served(operations.LIST_ALL_CONFLICTS, "reading", Route, *COMMON),
+    served(
+        operations.LIST_EVENTS,
+        "events",
+        WaitingRoute,
+        *_OPEN,
+        documented={
+            200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "model": EventsResponse}
+        },
+    ),
+    served(operations.SET_POLICY, "policies", Mutation, *_CHANGE),
+    served(operations.LIST_POLICIES, "policies", Mutation, *COMMON),
+    served(operations.GET_POLICY, "policies", Mutation, *COMMON, PolicyNotFound),
+    served(operations.DROP_POLICY, "policies", Mutation, *MUTATION, PolicyNotFound, PermissionDenied),
+    served(operations.LIST_APPLICABLE_POLICIES, "policies", Mutation, *_OPEN),
+    served(operations.LEASE_TABLE, "policies", Mutation, *_CHANGE, MaintenanceUnderWay),
+    served(operations.RELEASE_TABLE, "policies", Mutation, *_CHANGE),
+    served(operations.RECORD_RUN, "policies", Mutation, *_CHANGE),
+    served(operations.REPORT_TASK, "policies", Mutation, *_CHANGE),
+    served(operations.LIST_TASKS, "policies", Mutation, *_OPEN),
+    served(operations.LIST_ALL_TASKS, "policies", Mutation, *COMMON),
+    served(operations.LIST_RUNS, "policies", Mutation, *_OPEN),
+    served(
+        operations.CHECKPOINT,
+        "maintenance",
+        Maintenance,
+        *(*_WRITE, CorruptTable, UnsupportedWriterFeature, ConcurrentWrite),
+    ),
+    served(
+        operations.VACUUM,
+        "maintenance",
+        _Vacuuming,
+        *(*_WRITE, LocationNotAllowed, RetentionTooShort, VacuumLiteImpossible, CorruptTable),
+        *(CorruptDeletionVector, UnsupportedWriterFeature, VacuumIncomplete, ConcurrentModification),
+        *(ConcurrentWrite, CommitOutcomeUnknown, AtomicCreateUnsupported),
+    ),
+    served(operations.LIST_QUARANTINES, "maintenance", _Vacuuming, *_OPEN, CorruptTable),
+    served(operations.UNDO_VACUUM, "maintenance", _Vacuuming, *_WRITE, *_EMPTYING),
+    served(operations.PURGE_VACUUMED, "maintenance", _Vacuuming, *_WRITE, *_EMPTYING),
+    served(operations.CHECK_TABLE, "maintenance", _Checking, *_OPEN, NotADeltaTable, StorageError),
+    served(
+        operations.RESTORE_TABLE,
+        "maintenance",
+        Maintenance,
+        *(*_WRITE, MissingRestoreFiles, FileNotInTable, InvalidTableChange, AppendOnlyTable, *_WRITABLE),
+        needs_body=True,
+    ),
+    served(
+        operations.REPAIR_TABLE,
+        "maintenance",
+        Maintenance,
+        *(*_WRITE, AppendOnlyTable, UnsupportedTable, UnsupportedWriterFeature, CorruptTable),
+        *(InvalidCommit, ConcurrentTransaction, *CONFLICTS),
+    ),
+    served(operations.GENERATE, "maintenance", Maintenance, *_WRITE, ManifestUnsupported, CorruptTable),
+    served(
+        operations.CONVERT_TO_ICEBERG,
+        "maintenance",
+        Maintenance,
+        *(*_WRITE, IcebergUnsupported, CorruptTable, CorruptDeletionVector, CorruptIcebergMetadata),
+        *(EngineUnavailable, IcebergCatalogError),
+    ),
+    served(
+        operations.CLONE_TABLE,
+        "tables",
+        Maintenance,
+        *(*_WRITE, InvalidLocation, LocationNotAllowed, TableAlreadyExists, MissingCloneFiles),
+        *(InvalidTableChange, InvalidCommit, AppendOnlyTable, *_WRITABLE),
+        needs_body=True,
+    ),
+    served(
+        operations.COMPACT_DELETION_VECTORS,
+        "maintenance",
+        Maintenance,
+        *(*_WRITE, *DELETION_VECTOR_ERRORS, InvalidTableChange, UnsupportedTable),
+        *(UnsupportedWriterFeature, CorruptTable, *CONFLICTS),
+    ),
+    served(
+        operations.CONVERT_TO_DELTA,
+        "tables",
+        Maintenance,
+        *(*MUTATION, *SNAPSHOT, InvalidLocation, LocationNotAllowed, PermissionDenied, TableNotFound),
+        *(TableAlreadyExists, UnsupportedOperation, InvalidSchema, InvalidTableChange, InvalidCommit),
+        AtomicCreateUnsupported,
+    ),
+    served(operations.GET_ACCESS, "access", Route, *COMMON, TableNotFound, AmbiguousTable),
+    served(
+        operations.CREATE_TOKEN,
+        "access",
+        _Administration,
+        *(*COMMON, PermissionDenied, TokenAlreadyExists),
+        status=status.HTTP_201_CREATED,
+    ),
+    served(operations.LIST_TOKENS, "access", _Administration, *COMMON, PermissionDenied),
+    served(operations.REVOKE_TOKEN, "access", _Administration, *COMMON, PermissionDenied, TokenNotFound),
+    served(
+        operations.GRANT_ROLE,
+        "access",
+        _Administration,
+        *(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable),
+    ),
+    served(operations.LIST_GRANTS, "access", _Administration, *COMMON),
+    served(
+        operations.REVOKE_ROLE,
+        "access",
+        _Administration,
+        *(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable, GrantNotFound),
+    ),
+    served(
+        operations.VEND_CREDENTIALS,
+        "access",
+        Route,  # Answers are not stored under a key: they contain a secret.
+        *(*_OPEN, CredentialVendingUnsupported, StorageDenied, StorageError),
+        answer=_unstored,
+    ),
+    served(operations.LIST_AUDIT, "access", Route, *COMMON, PermissionDenied, TableNotFound, AmbiguousTable),
+    *probes_routes.config_router.routes,
+    *(route for router in iceberg_catalog_routes.routers for route in router.routes),
+    *(route for router in uc_delta_routes.routers for route in router.routes),
+    *(route for router in uc_preview_routes.routers for route in router.routes),
+    *(route for router in uc_classic_routes.routers for route in router.routes),
+)
+"""All services of a process share them: include_router() would make each of them again for every application."""

@@ -26,8 +26,7 @@ from delvec_service.api.plan_routes import (
 )
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.change_feed_plan import plan_changes
-from delvec_service.scans.scan_answers import changes_answer
+from delvec_service.operations import plans
 
 __all__ = ["router"]
 
@@ -65,10 +64,12 @@ def plan_of_changes(
     answer in JSON 100,000.
     """
     arrow = ARROW_STREAM in accept
-    planned = plan_changes(service.loader, table, body, max_files=_MAX_FILES if arrow else MAX_JSON_FILES)
+    answer, files = plans.plan_of_changes(
+        service, table, body, max_files=_MAX_FILES if arrow else MAX_JSON_FILES
+    )
     if arrow:
-        return arrow_response(changes_answer(table, planned), planned.files)
-    return changes_answer(table, planned, _files(planned.files))
+        return arrow_response(answer, files)
+    return answer.model_copy(update={"files": _files(files)})
 
 
 def _files(files: pa.Table) -> list[ChangedFile]:

@@ -1,18 +1,20 @@
-"""``…/transactions`` and ``…/commits``: begin a transaction, commit it, and read the actions of one version.
+"""``…/commits`` and ``/v1/transactions``: commit to a table, or to several, and read the actions of one version.
 
-Tested in `tests/integration/service/commits/test_commit.py`.
+Tested in `tests/integration/service/commits/test_commit.py` and
+`tests/integration/service/commits/test_multi_table.py`.
 """
 
 import json
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from fastapi import Path, Response, status
+from fastapi import Path, Response
+from pydantic import BaseModel
 
-from delvec_contract.commits import BeginRequest, BeginResponse, Commit, CommitResponse
+from delvec_contract.commits import Commit, CommitResponse
+from delvec_contract.transactions import TransactionRequest, TransactionResponse
 from delvec_errors import (
     AppendOnlyTable,
-    BadRequest,
     CommitOutcomeUnknown,
     ConcurrentTransaction,
     ConstraintViolation,
@@ -24,27 +26,30 @@ from delvec_errors import (
     InvalidTableChange,
     MissingDataFile,
     UnknownColumn,
+    UnsupportedOperation,
     UnsupportedTable,
     UnsupportedWriterFeature,
     VersionNotFound,
 )
 from delvec_kernel.log.log_segment import commit_path
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, replay
+from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.commits import allocation, commit_answers
+from delvec_service.commits import commit_answers
+from delvec_service.operations import commits
+from delvec_service.operations.call import Call, transaction_id
 from delvec_service.store.answers import StoredAnswer
 
-__all__ = ["CommitRoute", "routers"]
+__all__ = ["commit_router", "reading_router", "transaction_router"]
 
 _CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 
-class CommitRoute(Route):
+class _CommitRoute(Route):
     """Commits. The log itself records their keys."""
 
     kind = "commits"
@@ -60,22 +65,22 @@ class CommitRoute(Route):
         )
 
 
-_reading = resource_router("commits", Route)
-_commits = resource_router("commits", CommitRoute)
-_mutations = resource_router("commits", Mutation)
+class _TransactionRoute(_CommitRoute):
+    @staticmethod
+    def timeout_error(seconds: float) -> DelvecError:
+        return CommitOutcomeUnknown(
+            f"The transaction took longer than {seconds:g} seconds and may still succeed. Send it again with the same key, or "
+            "look up its outcome with GET /v1/transactions/{id}.",
+            seconds=seconds,
+        )
 
 
-@_mutations.post(
-    "/tables/{table}/transactions",
-    status_code=status.HTTP_201_CREATED,
-    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_CHANGING, UnsupportedWriterFeature),
-)
-def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
-    """Begin a transaction before writing data files. The answer has what the writer needs to know."""
-    return allocation.begin(table, service.loader, service.ledger, body)
+commit_router = resource_router("commits", _CommitRoute)
+reading_router = resource_router("commits", Route)
+transaction_router = resource_router("commits", _TransactionRoute)
 
 
-@_commits.post(
+@commit_router.post(
     "/tables/{table}/commits",
     response_model=CommitResponse,
     responses=responses(
@@ -105,21 +110,12 @@ def commit(
 
     A conflict returns status 409 and names the winning commit.
     """
-    if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
-        raise BadRequest(
-            "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
-        )
-    asked = replace(body, transaction_id=body.transaction_id or idempotency_key or "")
-    committed = commit_answers.commit(service.commits, service.answers, table, asked)
-    if isinstance(committed, StoredAnswer):
-        return replay(committed)
-    answer, is_replayed = committed
-    # FastAPI would validate the answer that was just built, field by field.
-    content = answer.model_dump_json(by_alias=True)
-    return Response(content, headers=REPLAYED if is_replayed else None, media_type="application/json")
+    key = transaction_id(body.transaction_id, idempotency_key)
+    asked = replace(body, transaction_id=key or "")
+    return _answer(commit_answers.commit(service.commits, service.answers, table, asked))
 
 
-@_reading.get(
+@reading_router.get(
     "/tables/{table}/commits/{version}",
     responses=responses(*COMMON, *OPENING, VersionNotFound, CorruptLog, *SNAPSHOT),
 )
@@ -149,4 +145,47 @@ def get_commit(
     return {"version": version, "actions": actions}
 
 
-routers: Final = (_mutations, _commits, _reading)
+@transaction_router.post(
+    "/transactions",
+    response_model=TransactionResponse,
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        *_INVALID,
+        InvalidTableChange,
+        InvalidSchema,
+        UnknownColumn,
+        ConstraintViolation,
+        UnsupportedOperation,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        AppendOnlyTable,
+        CorruptTable,
+        *DELETION_VECTOR_ERRORS,
+        MissingDataFile,
+        ConcurrentTransaction,
+        *CONFLICTS,
+    ),
+)
+def commit_transaction(
+    body: TransactionRequest,
+    service: ServiceState,
+    access: Caller,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Commit to several managed tables at one moment, or to none. The transaction's id is the idempotency key.
+
+    A conflict in one table returns status 409, and nothing is committed to any.
+    """
+    call = Call(service, access, body, {}, idempotency_key)
+    return _answer(commits.commit_transaction(call))
+
+
+def _answer(committed: tuple[BaseModel, bool] | StoredAnswer) -> Response:
+    if isinstance(committed, StoredAnswer):
+        return replay(committed)
+    answer, is_replayed = committed
+    # FastAPI would validate the answer that was just built, field by field.
+    content = answer.model_dump_json(by_alias=True)
+    return Response(content, headers=REPLAYED if is_replayed else None, media_type="application/json")

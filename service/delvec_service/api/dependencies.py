@@ -3,12 +3,10 @@
 Tested in `tests/integration/service/test_http.py`.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Request
 
-from delvec_errors import BadRequest
 from delvec_service.api.authorizer import ACCESS, TABLE
 from delvec_service.api.lanes import in_thread
 from delvec_service.auth.request_access import Access
@@ -18,7 +16,7 @@ from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
 
-__all__ = ["Caller", "CommandRunner", "Moment", "PointInTime", "ServiceState", "Table", "TableName"]
+__all__ = ["Caller", "CommandRunner", "ServiceState", "Table", "TableName"]
 
 
 # Handlers without I/O are coroutines: a plain function costs two thread switches.
@@ -52,10 +50,10 @@ async def _access(request: Request) -> Access:
 Caller: TypeAlias = Annotated[Access, Depends(_access)]
 """What the request is allowed to do."""
 
-_TableName: TypeAlias = Annotated[str, Path(description="The table's name or id.", max_length=200)]
+TableName: TypeAlias = Annotated[str, Path(description="The table's name or id.", max_length=200)]
 
 
-async def _table(request: Request, service: ServiceState, table: _TableName) -> OpenTable:
+async def _table(request: Request, service: ServiceState, table: TableName) -> OpenTable:
     # The record that the authorizer looked up, not what the name may refer to by now.
     record: TableRecord | None = request.scope.get(TABLE)
     open_table = service.tables.opened(table if record is None else record.id)
@@ -68,36 +66,3 @@ async def _table(request: Request, service: ServiceState, table: _TableName) -> 
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
-
-
-async def _table_name(request: Request, table: _TableName) -> str:
-    record: TableRecord | None = request.scope.get(TABLE)
-    if record is None:
-        bind_log_context(table=table)
-    return table if record is None else record.id
-
-
-TableName: TypeAlias = Annotated[str, Depends(_table_name)]
-"""A table that may be missing, or that may not be opened."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The version that a request refers to: by number, by time, or the newest."""
-
-    version: int | None
-    timestamp: str | None
-
-
-async def _moment(
-    version: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
-    timestamp: Annotated[
-        str | None, Query(max_length=64, description="ISO 8601; UTC if it has no time zone.")
-    ] = None,
-) -> Moment:
-    if version is not None and timestamp is not None:
-        raise BadRequest("Give either a version or a timestamp, not both.")
-    return Moment(version, timestamp)
-
-
-PointInTime: TypeAlias = Annotated[Moment, Depends(_moment)]

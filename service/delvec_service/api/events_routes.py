@@ -9,37 +9,32 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import anyio.to_thread
-from fastapi import Query, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from delvec_contract.events import EventsResponse, EventType
-from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
+from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_service.api.authorizer import ACCESS
-from delvec_service.api.dependencies import Caller, ServiceState
-from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.events.cloud_events import cloud_event, cursor_of, position_of
+from delvec_service.events.cloud_events import cursor_of
 from delvec_service.store.events import EventStore
 
-__all__ = ["router"]
+__all__ = ["EVENT_STREAM", "WaitingRoute"]
 
-_STREAM: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 _POLL_SECONDS: Final = 0.25
 _BEAT_SECONDS: Final = 15.0
 STREAM_SECONDS: Final = 300.0
 """How long a stream lasts until its client has to come back with its token: permissions change."""
 _MAX_WAITING: Final = 500
-_LATEST: Final = "latest"
 
 _Fetch = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class _WaitingRoute(Route):
+class WaitingRoute(Route):
     """Repeats a request until there are events. It is in its lane only while it reads the database."""
 
     def get_route_handler(self) -> _Fetch:
@@ -47,7 +42,7 @@ class _WaitingRoute(Route):
         fetch = super().get_route_handler()
 
         async def run(request: Request) -> Response:
-            streams = _STREAM in request.headers.get("accept", "")
+            streams = EVENT_STREAM in request.headers.get("accept", "")
             position = request.headers.get("last-event-id") if streams else None
             response, page = await _fetched(fetch, request, position)
             seconds = STREAM_SECONDS if streams else float(request.query_params.get("wait", "0"))
@@ -56,7 +51,7 @@ class _WaitingRoute(Route):
             follower = _Follower(fetch, request, page, time.monotonic() + seconds)
             if streams:
                 headers = {"Cache-Control": "no-store"}
-                return StreamingResponse(follower.stream(), media_type=_STREAM, headers=headers)
+                return StreamingResponse(follower.stream(), media_type=EVENT_STREAM, headers=headers)
             return await follower.response()
 
         return run
@@ -186,80 +181,3 @@ class _Tail:
 
 def _sent(event: dict[str, Any]) -> bytes:
     return f"id: {event['sequence']}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
-
-router = resource_router("events", _WaitingRoute)
-
-
-@router.get(
-    "/events",
-    responses={
-        200: {"content": {_STREAM: {"schema": {"type": "string"}}}, "model": EventsResponse},
-        **responses(*COMMON, *OPENING),
-    },
-)
-def list_events(
-    service: ServiceState,
-    access: Caller,
-    cursor: Annotated[
-        str | None,
-        Query(
-            max_length=32,
-            pattern="^(latest|[0-9a-f]{8}-[0-9]{1,19})$",
-            description="Only events after this one's `sequence`, or this answer's `cursor`; `latest`: only new ones.",
-        ),
-    ] = None,
-    table: Annotated[
-        str | None, Query(max_length=200, description="Only events of this table, by name or id.")
-    ] = None,
-    namespace: Annotated[
-        str | None, Query(max_length=128, description="Only events of the tables of this namespace.")
-    ] = None,
-    types: Annotated[
-        list[EventType] | None, Query(alias="type", max_length=10, description="Only events of these types.")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many events to return.")] = 100,
-    wait: Annotated[  # noqa: ARG001 - the route waits
-        float,
-        Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for an event if there is none."),
-    ] = 0,
-) -> EventsResponse:
-    """List the events of the tables that the caller may read, in the order in which they were recorded.
-
-    With `Accept: text/event-stream` the answer is a stream of server-sent events, which resumes at `Last-Event-ID`.
-    """
-    store = service.events.store
-    if not store.is_enabled:
-        raise BadRequest(
-            "This service records no events; set DELVEC_EVENT_DAYS to the days to keep them for."
-        )
-    table_id = None
-    if table is not None:
-        record = service.tables.find(table, access)
-        access.require(record, "reader", table)
-        table_id = record.id
-    outbox = store.outbox()
-    start = outbox.position if cursor == _LATEST else position_of(outbox, cursor)
-    page = access.page(
-        lambda after, size: store.page(
-            service.tables.catalog,
-            after,
-            types=types or (),
-            table_id=table_id,
-            namespace=namespace,
-            limit=size,
-        ),
-        lambda one: one.position,
-        lambda one: access.sees(one.event.table_id, one.table_name),
-        start,
-        limit,
-    )
-    # A page that is not full is the last one.
-    end = (
-        page[-1].position if len(page) == limit else max(outbox.position, *(one.position for one in page), 0)
-    )
-    return EventsResponse(
-        events=[cloud_event(outbox, one) for one in page],
-        cursor=cursor_of(outbox, end),
-        complete=cursor is None or start >= outbox.expired,
-    )

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 
 from delvec_contract.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
+from delvec_contract.parameters import LONGEST_TOKEN
 from delvec_errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import LenientRoute
 from delvec_service.iceberg.registered_tables import IcebergCatalog, with_referenced_snapshots
-from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
+from delvec_service.page_tokens import page_token, place_of
 from delvec_service.store.registry import TableRecord
 
 __all__ = ["PREFIXES", "routers"]

@@ -32,7 +32,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans import scan_answers
+from delvec_service.operations import plans
 
 __all__ = [
     "ARROW_STREAM",
@@ -96,21 +96,10 @@ def plan_scan(
         at, offset = _position(body.page_token, body.version)
 
     limit = None if arrow else body.page_size
-    planned = scan_answers.plan_scan(
-        service.loader,
-        table,
-        body,
-        turns=service.plan_queue,
-        observer=service.observer,
-        at=at,
-        offset=offset,
-        limit=limit,
-    )
+    answer, files = plans.plan_scan(service, table, body, at=at, offset=offset, limit=limit)
     if arrow:
-        return arrow_response(scan_answers.plan_answer(service.loader, table, planned), planned.files)
-    return scan_answers.plan_answer(
-        service.loader, table, planned, offset=offset, files=plan_files(planned.files)
-    )
+        return arrow_response(answer, files)
+    return answer.model_copy(update={"files": plan_files(files)})
 
 
 def _position(token: str, version: int | None) -> tuple[int, int]:

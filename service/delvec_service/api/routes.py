@@ -32,9 +32,6 @@ _LONGEST_QUERY: Final = 64
 class Route(APIRoute):
     """A route of the service.
 
-    Attributes:
-        operation: the handler as it was written: what clients in this process call.
-
     Handlers that are not coroutines run in threads of the route's kind, as does the conversion of results to JSON.
     """
 
@@ -45,7 +42,6 @@ class Route(APIRoute):
     """Whether unknown query parameters are ignored."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        self.operation = endpoint
         handler = endpoint
         if not inspect.iscoroutinefunction(endpoint):
             handler = _in_thread(endpoint, options.get("status_code") or 200)
@@ -105,8 +101,14 @@ def _adapter(body: FieldInfo) -> TypeAdapter[Any]:
 
 
 def _query_parameters(dependant: Dependant) -> set[str]:
-    found = {parameter.alias for parameter in dependant.query_params}
-    return found.union(*(_query_parameters(each) for each in dependant.dependencies))
+    names: set[str] = set()
+    for parameter in dependant.query_params:
+        kind = parameter.field_info.annotation
+        if inspect.isclass(kind) and issubclass(kind, BaseModel):  # all parameters of an operation
+            names.update(each.alias or name for name, each in kind.model_fields.items())
+        else:
+            names.add(parameter.alias)
+    return names.union(*(_query_parameters(each) for each in dependant.dependencies))
 
 
 def _in_thread(endpoint: Callable[..., Any], status: int) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Path, Query
 
+from delvec_contract.parameters import LONGEST_TOKEN
 from delvec_contract.unity_catalog import (
     CatalogColumn,
     CreateSchemaRequest,
@@ -36,8 +37,8 @@ from delvec_service.api.uc_delta_routes import (
 from delvec_service.catalog.names import CatalogNames, full_name
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
-from delvec_service.page_tokens import LONGEST_TOKEN, page_token, place_of
-from delvec_service.registration import drop
+from delvec_service.operations.tables import drop
+from delvec_service.page_tokens import page_token, place_of
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord

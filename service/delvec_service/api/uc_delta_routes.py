@@ -50,7 +50,7 @@ from delvec_service.commits.idempotency import request_hash
 from delvec_service.commits.ratification import StagedFile
 from delvec_service.credentials.vending import Use
 from delvec_service.logs import bind_log_context
-from delvec_service.registration import drop, register
+from delvec_service.operations.tables import drop, register
 from delvec_service.service import Service
 from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable

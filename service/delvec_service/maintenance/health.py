@@ -11,6 +11,7 @@ from typing import Final
 
 from delvec_contract import health as wire
 from delvec_contract.health import FindingFile, HealthResponse, OverwrittenCommit, Recommendation
+from delvec_contract.parameters import HealthParameters
 from delvec_errors import CorruptTable, NotADeltaTable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path
@@ -118,13 +119,7 @@ def health_answer(
     watch: HealthWatch,
     table: OpenTable,
     overwritten: Sequence[Overwritten],
-    *,
-    version: int | None = None,
-    timestamp: str | None = None,
-    files: int = 0,
-    partitions: int = 0,
-    failed: Sequence[str] = (),
-    columns: Sequence[str] = (),
+    asked: HealthParameters,
 ) -> HealthResponse:
     """Return the health of a table, and keep a sample of it.
 
@@ -133,16 +128,12 @@ def health_answer(
         watch: keeps samples.
         table: the table.
         overwritten: own commits that other writers replaced.
-        version: of the table; by default the newest.
-        timestamp: the same by time.
-        files: how many files to list per recommendation.
-        partitions: how many partitions to report on.
-        failed: live files that could not be read.
-        columns: in which to report how much files overlap, besides the clustering columns.
+        asked: what to report of which version; by default of the newest.
     """
+    version, timestamp = asked.version, asked.timestamp
     is_newest = version is None and timestamp is None
     counts = watch.counts(table.record.id) if is_newest else None
-    paths = [parse_path(name) for name in columns]
+    paths = [parse_path(name) for name in asked.column or ()]
 
     def look(snapshot: Snapshot) -> HealthResponse:
         table_health = health(
@@ -150,10 +141,10 @@ def health_answer(
             table.objects,
             table.name,
             vector_file_size=watch.vector_file_size,
-            traced=files,
-            partitions=partitions,
+            traced=asked.files,
+            partitions=asked.partitions,
             columns=paths,
-            problems=watch.damage.look(table, snapshot, failed=failed) if is_newest else (),
+            problems=watch.damage.look(table, snapshot, failed=asked.file or ()) if is_newest else (),
         )
         lags = iceberg_lags(loader, table, snapshot) if is_newest else ()
         if is_newest:

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from delvec_contract.tables import (
     ColumnRange,
-    DetailResponse,
     HistoryEntry,
-    HistoryResponse,
     SnapshotResponse,
 )
 from delvec_contract.transactions import SnapshotsResponse
@@ -37,9 +35,7 @@ from delvec_service.store.registry import TableRecord
 __all__ = [
     "column_ranges",
     "detail",
-    "detail_answer",
     "history",
-    "history_answer",
     "snapshot_answer",
     "snapshot_fields",
     "snapshots_answer",
@@ -135,19 +131,6 @@ def column_ranges(snapshot: Snapshot, columns: Sequence[str], table: str) -> dic
     chosen = [member.chosen for member in snapshot.live.members]
     found = {column.path[0]: least_and_greatest(chosen, column) for column in known}
     return {name: ColumnRange(min=each[0], max=each[1]) for name, each in found.items() if each is not None}
-
-
-def history_answer(table: OpenTable, limit: int | None = None) -> HistoryResponse:
-    """Return the commits that the log still has, newest first; see :func:`history`."""
-    return HistoryResponse(history=history(table.objects, table.name, limit))
-
-
-def detail_answer(
-    loader: SnapshotLoader, table: OpenTable, *, version: int | None = None, timestamp: str | None = None
-) -> DetailResponse:
-    """Return the details of a table; see :func:`detail`."""
-    snapshot = loader.load(table.objects, table.name, version=version, timestamp=timestamp)
-    return DetailResponse(detail=detail(snapshot, table.name), table_schema=snapshot.schema.to_json())
 
 
 def snapshot_answer(

@@ -4,7 +4,9 @@ import pytest
 
 from delvec_contract import operations
 from delvec_contract.operations import Operation
-from delvec_service.api.all_routes import HANDLERS, ROUTES
+from delvec_service.api.all_routes import ROUTES
+from delvec_service.operations import plans
+from delvec_service.operations.call import function_of
 
 OPERATIONS = {name: each for name, each in vars(operations).items() if isinstance(each, Operation)}
 
@@ -16,10 +18,16 @@ def test_an_operation_is_a_route_of_its_name(name):
 
     route = routes[operation.name]
     assert (route.path, route.methods) == (operation.path, {operation.method})
-    assert operation.name in HANDLERS
     assert operation.takes_long == (route.kind == "maintenance")
     body = route.response_field
     if operation.method != "DELETE" or operation.answer is not type(None):
         assert body.field_info.annotation is operation.answer
     else:
         assert body is None
+
+
+def test_an_operation_has_one_function_for_both_ways_to_the_service():
+    of_plans = {operations.PLAN_SCAN, operations.PLAN_CHANGES, operations.PLAN_ADDITIONS}
+    for operation in set(OPERATIONS.values()) - {operations.COMMIT}:
+        function = getattr(plans, operation.name) if operation in of_plans else function_of(operation.name)
+        assert function.__name__ == operation.name

@@ -269,6 +269,14 @@ ERRORS = {
         lambda service, _: service.call(operations.GET_TABLE, table="a\0b"),
         (BadRequest, r"path: the character NUL"),
     ),
+    "a path that names no quarantine": (
+        lambda service, table: service.call(operations.PURGE_VACUUMED, table=table, quarantine="a_b"),
+        (BadRequest, "path field 'quarantine': string should match pattern"),
+    ),
+    "a parameter that is missing": (
+        lambda service, table: service.call(operations.RELEASE_TABLE, table=table),
+        (BadRequest, "query field 'owner': it is required"),
+    ),
 }
 
 

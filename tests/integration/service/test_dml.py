@@ -12,7 +12,7 @@ import delvec
 from delvec_contract.commands import DeleteRequest, UpdateRequest
 from delvec_engines.duckdb import DuckDBEngine
 from delvec_service import dml
-from delvec_service.scans import scan_answers
+from delvec_service.operations import plans as scan_plans
 from delvec_service.store.answers import AnswerStore
 
 ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
@@ -462,9 +462,9 @@ def test_a_dry_run_says_what_would_be_written_again_and_why(client, people):
 def test_optimize_plans_once_and_refuses_what_is_too_large(running, people, tmp_path, monkeypatch):
     people.append(people.to_arrow())
     plans = []
-    plain = scan_answers.plan_scan
+    plain = scan_plans.plan_scan
     monkeypatch.setattr(
-        scan_answers, "plan_scan", lambda *given, **more: plans.append(1) or plain(*given, **more)
+        scan_plans, "plan_scan", lambda *given, **more: plans.append(1) or plain(*given, **more)
     )
     with running(database_url=f"sqlite:///{tmp_path / 'third.db'}") as client:
         client.post("/v1/tables", json={"location": str(tmp_path / "people"), "name": "people"})

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from delvec_maintenance.checks.findings import Finding
-from delvec_service.api import check_routes as checking
 from delvec_service.maintenance import damage_watch
+from delvec_service.operations import maintenance as checking
 
 HTML = {"Accept": "text/html"}
 

@@ -1,60 +1,37 @@
-"""``…/conflicts``: which commits conflicted, and how many commits there were over time.
+"""Which commits conflicted, and how many commits there were over time.
 
 Tested in `tests/integration/service/api/test_conflicts.py`.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
-
-from fastapi import Query
+from typing import Final
 
 from delvec_contract.conflicts import CommitConflict, CommitInterval, ConflictsResponse
 from delvec_contract.fleet import FleetConflict, FleetConflictsResponse
-from delvec_service.api.dependencies import Caller, ServiceState, Table
-from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.api.resource import resource_router
-from delvec_service.api.routes import Route
+from delvec_contract.parameters import AllConflictsParameters, ConflictsParameters
 from delvec_service.auth.principals import at_least
+from delvec_service.operations.call import Call
 from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store import commit_record
 
-__all__ = ["router"]
-
-router = resource_router("reading", Route)
 _RECENT: Final = timedelta(days=7)
 
 
-@router.get("/tables/{table}/conflicts", responses=responses(*COMMON, *OPENING))
-def list_conflicts(
-    table: Table,
-    service: ServiceState,
-    access: Caller,
-    since: Annotated[
-        str | None,
-        Query(
-            max_length=64,
-            description=(
-                "Only conflicts and counts at or after this time, in ISO 8601; UTC if it has no time zone."
-            ),
-        ),
-    ] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=1000, description="How many conflicts to return, newest first.")
-    ] = 100,
-) -> ConflictsResponse:
+def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
     """Return the commits that lost a race, the commits that won, and the files and rows they conflicted over.
 
     Also returns the outcomes of commits per hour.
     """
-    start = None if since is None else moment_of("since", since)
+    table, service, asked = call.table, call.service, call.asked
+    start = None if asked.since is None else moment_of("since", asked.since)
     service.health.flush(table.record.id)
-    role = access.rights.on_table(table.record.id, table.record.name)
+    role = call.access.rights.on_table(table.record.id, table.record.name)
     knows_principals = at_least(role, "maintainer")
     return ConflictsResponse(
         table=table.name,
         conflicts=[
             _conflict(one, knows_principals=knows_principals)
-            for one in service.commit_record.conflicts(table.record.id, start, limit)
+            for one in service.commit_record.conflicts(table.record.id, start, asked.limit)
         ],
         intervals=[
             CommitInterval(
@@ -70,26 +47,13 @@ def list_conflicts(
     )
 
 
-@router.get("/conflicts", responses=responses(*COMMON))
-def list_all_conflicts(
-    service: ServiceState,
-    access: Caller,
-    since: Annotated[
-        str | None,
-        Query(
-            max_length=64,
-            description="Only conflicts at or after this time, in ISO 8601; UTC if it has no time zone. By default those of the last 7 days.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=1000, description="How many conflicts to return, newest first.")
-    ] = 100,
-) -> FleetConflictsResponse:
+def list_all_conflicts(call: Call[AllConflictsParameters]) -> FleetConflictsResponse:
     """Return the conflicting commits of all tables that the caller may read, newest first."""
-    start = datetime.now(UTC) - _RECENT if since is None else moment_of("since", since)
+    access, service, asked = call.access, call.service, call.asked
+    start = datetime.now(UTC) - _RECENT if asked.since is None else moment_of("since", asked.since)
     visible = access.sees if access.is_restricted else None
     service.health.flush()
-    recorded = service.commit_record.all_conflicts(service.tables.catalog, start, limit, visible)
+    recorded = service.commit_record.all_conflicts(service.tables.catalog, start, asked.limit, visible)
     access.is_decided = True
     return FleetConflictsResponse(
         conflicts=[

@@ -1,4 +1,4 @@
-"""``/v1/fleet``: the health of all tables at once, by namespace, and over time.
+"""The health of all tables at once, by namespace, and over time.
 
 Tested in `tests/integration/service/api/test_fleet.py`.
 """
@@ -10,16 +10,9 @@ from typing import Final
 from delvec_contract.conflicts import CommitInterval
 from delvec_contract.fleet import DamagedTable, FleetPoint, FleetResponse, FleetTotals
 from delvec_maintenance.health.health_findings import score_band
-from delvec_service.api.dependencies import Caller, ServiceState
-from delvec_service.api.problems import COMMON, responses
-from delvec_service.api.resource import resource_router
-from delvec_service.api.routes import Route
+from delvec_service.operations.call import Call
 from delvec_service.store import fleet as store_fleet
 from delvec_service.store.fleet import FleetTable
-
-__all__ = ["router"]
-
-router = resource_router("reading", Route)
 
 _HOURS: Final = 24
 _DAYS: Final = 30
@@ -29,12 +22,12 @@ _DAMAGED: Final = "CHECK"
 """The action that is recommended for a damaged table, and for no other."""
 
 
-@router.get("/fleet", responses=responses(*COMMON))
-def get_fleet(service: ServiceState, access: Caller) -> FleetResponse:
+def get_fleet(call: Call[None]) -> FleetResponse:
     """Return sums over the newest samples of all tables that the caller may read, by namespace and over time.
 
     No log is read.
     """
+    service, access = call.service, call.access
     service.health.flush()
     now, store, catalog = datetime.now(UTC), service.fleet, service.tables.catalog
     tables = [one for one in store.tables(catalog) if access.sees(one.id, one.name)]

@@ -1,4 +1,4 @@
-"""Tables as clients see them: listed, registered, created and dropped.
+"""Tables as clients see them: registered, created, listed, renamed and dropped.
 
 Tested in `tests/integration/service/tables/test_tables.py`.
 """
@@ -7,7 +7,8 @@ import uuid
 from typing import Final
 
 from delvec_contract.alterations import AlterRequest
-from delvec_contract.tables import TableRequest, TableResource, TablesResponse
+from delvec_contract.parameters import TablesParameters
+from delvec_contract.tables import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_kernel.alter_table.change_types import AddFeature
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.symlink_manifest import are_kept_fresh
@@ -15,32 +16,71 @@ from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_service.alter_table.alter import alter
 from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
+from delvec_service.operations.call import Call
 from delvec_service.page_tokens import page_token, place_of
 from delvec_service.service import Service
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
-__all__ = ["closed", "drop", "register", "resource", "tables"]
-
 _BY_NAME: Final = "tables by name"
 
 
-def tables(
-    service: Service, access: Access, namespace: str | None, page_size: int, token: str = ""
-) -> TablesResponse:
-    """Return a page of the registered tables that the caller may see, ordered by name."""
+def register_table(call: Call[TableRequest]) -> tuple[TableResource, bool]:
+    """Register the Delta table at a location.
+
+    Registering it again has no effect. If you pass a schema, the table is created there first.
+    """
+    return register(call.service, call.access, call.asked, call.key)
+
+
+def list_tables(call: Call[TablesParameters]) -> TablesResponse:
+    """List the registered tables, ordered by name."""
+    tables, access, asked = call.service.tables, call.access, call.asked
+    if asked.location is not None:
+        record = tables.at(asked.location)
+        seen = record is not None and access.sees(record.id, record.name)
+        access.is_decided = True
+        return TablesResponse(tables=[resource(record)] if record is not None and seen else [])
     page = access.page(
-        lambda after, limit: service.tables.page(after, limit, namespace),
+        lambda after, limit: tables.page(after, limit, asked.namespace),
         lambda record: (record.name, record.id),
         lambda record: access.sees(record.id, record.name),
-        place_of(token, _BY_NAME, str, str) if token else ("", ""),
-        page_size,
+        place_of(asked.page_token, _BY_NAME, str, str) if asked.page_token else ("", ""),
+        asked.page_size,
     )
-    more = len(page) == page_size
+    more = len(page) == asked.page_size
     return TablesResponse(
         tables=[resource(record) for record in page],
         next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
     )
+
+
+def get_table(call: Call[None]) -> TableResource:
+    """Return one table, by name or id."""
+    return resource(call.table.record)
+
+
+def forget_table(call: Call[None]) -> None:
+    """Unregister a table.
+
+    Its policies, grants and health samples are deleted; its files and maintenance runs stay. Registering its location
+    again brings it back under the same id. A managed table is dropped with all that the service has of it: it can be
+    brought back by name, until its files are deleted.
+    """
+    drop(call.service, call.table_name)
+
+
+def rename_table(call: Call[RenameRequest]) -> TableResource:
+    """Name a table, or rename it.
+
+    Its id, its location and its files stay the same.
+    """
+    name, table = call.asked.name, call.table_name
+    bind_log_context(change=f"to {name}")
+    call.access.require_name(name, "maintainer")
+    record = call.service.tables.rename(table, name)
+    bind_log_context(table_id=record.id)
+    return resource(record)
 
 
 def register(

@@ -1,0 +1,1 @@
+"""What clients ask the service for, over HTTP or from this process: one function per operation."""
