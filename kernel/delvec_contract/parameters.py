@@ -5,7 +5,7 @@ Tested in `tests/integration/contract/test_table_service.py`.
 
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from delvec_contract.access import AuditOutcome, StorageOperation
 from delvec_contract.events import EventType
@@ -52,7 +52,13 @@ _PageToken: TypeAlias = Annotated[str, Field(max_length=LONGEST_TOKEN)]
 _Path: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 
 
-class PathParameters(Envelope):
+class Parameters(BaseModel):
+    """Parameters of a query, whose length the URL limits: kebab-case; unknown ones are errors."""
+
+    model_config = Envelope.model_config
+
+
+class PathParameters(Parameters):
     """Those of the paths of all operations; each path has some."""
 
     table: str = Field(default="", max_length=200, description="The table's name or id.")
@@ -72,7 +78,7 @@ class PathParameters(Envelope):
     transaction: str = Field(default="", max_length=128, description="The transaction's id.")
 
 
-class TablesParameters(Envelope):
+class TablesParameters(Parameters):
     """Which tables to list."""
 
     location: str | None = Field(
@@ -88,14 +94,14 @@ class TablesParameters(Envelope):
     page_token: _PageToken = ""
 
 
-class DroppedTablesParameters(Envelope):
+class DroppedTablesParameters(Parameters):
     """Which dropped tables to list."""
 
     page_size: _PageSize = 100
     page_token: _PageToken = ""
 
 
-class SnapshotParameters(Envelope):
+class SnapshotParameters(Parameters):
     """Which version to describe."""
 
     range: list[Column] | None = Field(
@@ -108,14 +114,14 @@ class SnapshotParameters(Envelope):
     timestamp: _Moment = None
 
 
-class DetailParameters(Envelope):
+class DetailParameters(Parameters):
     """Which version to describe."""
 
     version: _Version = None
     timestamp: _Moment = None
 
 
-class HistoryParameters(Envelope):
+class HistoryParameters(Parameters):
     """Which commits to list."""
 
     limit: int | None = Field(
@@ -123,7 +129,7 @@ class HistoryParameters(Envelope):
     )
 
 
-class OutcomeParameters(Envelope):
+class OutcomeParameters(Parameters):
     """Which commit to look for."""
 
     transaction_id: str = Field(min_length=1, max_length=128)
@@ -135,7 +141,7 @@ class OutcomeParameters(Envelope):
     )
 
 
-class ConflictsParameters(Envelope):
+class ConflictsParameters(Parameters):
     """Which conflicts of a table to list."""
 
     since: str | None = Field(
@@ -148,7 +154,7 @@ class ConflictsParameters(Envelope):
     limit: int = Field(default=100, ge=1, le=1000, description="How many conflicts to return, newest first.")
 
 
-class AllConflictsParameters(Envelope):
+class AllConflictsParameters(Parameters):
     """Which conflicts of all tables to list."""
 
     since: str | None = Field(
@@ -159,7 +165,7 @@ class AllConflictsParameters(Envelope):
     limit: int = Field(default=100, ge=1, le=1000, description="How many conflicts to return, newest first.")
 
 
-class HealthParameters(Envelope):
+class HealthParameters(Parameters):
     """What to report of a table's health."""
 
     files: int = Field(
@@ -188,7 +194,7 @@ class HealthParameters(Envelope):
     timestamp: _Moment = None
 
 
-class HealthSamplesParameters(Envelope):
+class HealthSamplesParameters(Parameters):
     """Which samples of a table's health to list."""
 
     since: str | None = Field(
@@ -201,7 +207,7 @@ class HealthSamplesParameters(Envelope):
     )
 
 
-class HealthListParameters(Envelope):
+class HealthListParameters(Parameters):
     """Which tables to list, and in which order."""
 
     order_by: HealthOrder = Field(
@@ -229,7 +235,7 @@ class HealthListParameters(Envelope):
     page_token: _PageToken = ""
 
 
-class EventsParameters(Envelope):
+class EventsParameters(Parameters):
     """Which events to list."""
 
     cursor: str | None = Field(
@@ -257,7 +263,7 @@ class EventsParameters(Envelope):
     )
 
 
-class CheckParameters(Envelope):
+class CheckParameters(Parameters):
     """What to check."""
 
     data_files: bool = Field(default=True, description="Also look up every live data file in storage.")
@@ -269,13 +275,13 @@ class CheckParameters(Envelope):
     )
 
 
-class LeaseParameters(Envelope):
+class LeaseParameters(Parameters):
     """Whose lease to release."""
 
     owner: str = Field(max_length=128, description="Who holds the lease; another holder's lease stays.")
 
 
-class RunsParameters(Envelope):
+class RunsParameters(Parameters):
     """Which maintenance runs to list."""
 
     table: str | None = Field(
@@ -291,13 +297,13 @@ class RunsParameters(Envelope):
     limit: int = Field(default=100, ge=1, le=10_000, description="How many runs to return, newest first.")
 
 
-class AllTasksParameters(Envelope):
+class AllTasksParameters(Parameters):
     """Which tasks to list."""
 
     limit: int = Field(default=100, ge=1, le=1000, description="How many tasks to return.")
 
 
-class AccessParameters(Envelope):
+class AccessParameters(Parameters):
     """What to tell of the caller."""
 
     table: str | None = Field(
@@ -307,13 +313,13 @@ class AccessParameters(Envelope):
     )
 
 
-class GrantsParameters(Envelope):
+class GrantsParameters(Parameters):
     """Which grants to list."""
 
     grantee: str | None = Field(default=None, max_length=256, description="Only the grants of this grantee.")
 
 
-class GrantParameters(Envelope):
+class GrantParameters(Parameters):
     """Which grant to revoke."""
 
     grantee: str = Field(max_length=256, description="Whose role to revoke.")
@@ -329,7 +335,7 @@ class GrantParameters(Envelope):
     all_tables: bool = Field(default=False, description="The role was granted on everything.")
 
 
-class AuditParameters(Envelope):
+class AuditParameters(Parameters):
     """Which entries of the audit log to list."""
 
     table: str | None = Field(
@@ -346,7 +352,7 @@ class AuditParameters(Envelope):
     page_token: str = Field(default="", max_length=32, pattern="^([0-9a-f]{30})?$")
 
 
-class CredentialsParameters(Envelope):
+class CredentialsParameters(Parameters):
     """Which credentials to issue."""
 
     operation: StorageOperation = Field(

@@ -1,4 +1,7 @@
-"""All routes of the service."""
+"""All routes of the service.
+
+Tested in `tests/integration/contract/test_operations.py`.
+"""
 
 from typing import Any, Final
 
