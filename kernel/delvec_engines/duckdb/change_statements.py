@@ -364,6 +364,7 @@ def _all_columns(scan: StructType, target: StructType) -> StructType:
 
 def _empty_columns(schema: StructType) -> str:
     nulls = (
-        f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}" for item in schema.fields
+        f"CAST(NULL AS {sql_type(item.type, has_mapping=False)}) AS {quoted(item.name)}"
+        for item in schema.fields
     )
     return ", ".join(nulls) or f"NULL AS {INTERNAL('none')}"
