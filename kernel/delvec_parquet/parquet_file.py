@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 from delvec_errors import UnusableFile
 from delvec_parquet.footer_check import check_footer
 
-__all__ = ["MAX_FOOTER_BYTES", "TRAILER_BYTES", "footer_size", "open_parquet", "read_footer"]
+__all__ = [
+    "MAX_FOOTER_BYTES",
+    "TRAILER_BYTES",
+    "checked_footer",
+    "footer_size",
+    "open_parquet",
+    "parsed_footer",
+    "read_footer",
+]
 
 MAX_FOOTER_BYTES: Final = 1 << 28
 TRAILER_BYTES: Final = 8
@@ -41,6 +49,11 @@ def open_parquet(source: pa.NativeFile | bytes, path: str, **options: Any) -> pq
 
 def read_footer(source: pa.NativeFile, path: str) -> pq.FileMetaData:
     """Return the footer of a Parquet file; raises what :func:`open_parquet` does."""
+    return parsed_footer(checked_footer(source, path))
+
+
+def checked_footer(source: pa.NativeFile, path: str) -> bytes:
+    """Return the bytes of a Parquet file's footer, which is sound; raises what :func:`open_parquet` does."""
     size = source.size()
     tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
     length = footer_size(tail[-TRAILER_BYTES:], size, path)
@@ -48,13 +61,23 @@ def read_footer(source: pa.NativeFile, path: str) -> pq.FileMetaData:
         raise pa.ArrowInvalid("It is not a Parquet file: it does not end with a footer")
     if length + TRAILER_BYTES > len(tail):
         tail = source.read_at(length + TRAILER_BYTES, size - length - TRAILER_BYTES)
-    footer = tail[-TRAILER_BYTES - length :]
+    footer: bytes = tail[-TRAILER_BYTES - length : -TRAILER_BYTES]
     try:
-        check_footer(footer[:-TRAILER_BYTES])
+        check_footer(footer)
     except (ValueError, IndexError) as error:
         raise pa.ArrowInvalid(f"Its Parquet footer is damaged: {error}") from error
+    return footer
+
+
+def parsed_footer(footer: bytes) -> pq.FileMetaData:
+    """Return the footer that :func:`checked_footer` has read.
+
+    Raises:
+        pa.ArrowInvalid: it is damaged.
+    """
+    trailer = len(footer).to_bytes(4, "little") + _MAGIC
     try:
-        return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+        return pq.read_metadata(pa.BufferReader(_MAGIC + footer + trailer))
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(
             f"Its Parquet footer is damaged: a column's name is not UTF-8: {error}"

@@ -17,9 +17,11 @@ from delvec_errors import BadRequest, DelvecError, InvalidSchema, InvalidTableCh
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.locations import log_path
 from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.file_types import FileTypeMismatch, check_file
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
-from delvec_parquet.parquet_file import read_footer
+from delvec_parquet.file_schema import FileSchema, schema_of_footer
+from delvec_parquet.parquet_file import checked_footer, parsed_footer
 from delvec_storage.files import Allowed, open_input
 from delvec_storage.trees import TreeListing
 
@@ -72,9 +74,9 @@ class ParquetDirectory:
 
         footers: list[pq.FileMetaData | None] = []
         footer_bytes, merged = 0, StructType(())
-        for footer in _footers(location, files, allowed):
+        for footer, stored in _footers(location, files, allowed):
             file = files[len(footers)]
-            schema = _schema(file.path, footer)
+            schema = _schema(file.path, footer, stored)
             merged = _merged((files[0].path, merged), (file.path, schema)) if footers else schema
             footer_bytes += footer.serialized_size
             footers.append(footer if footer_bytes <= _MAX_KEPT else None)
@@ -96,7 +98,7 @@ class ParquetDirectory:
         def statistics(footer: pq.FileMetaData | None) -> str | None:
             if configuration is None:
                 return None
-            return footer_statistics(footer or next(again), schema, partition_columns, configuration)
+            return footer_statistics(footer or next(again)[0], schema, partition_columns, configuration)
 
         return [
             AddFile(
@@ -110,7 +112,9 @@ class ParquetDirectory:
         ]
 
 
-def _footers(location: str, files: Sequence[_File], allowed: Allowed) -> Iterator[pq.FileMetaData]:
+def _footers(
+    location: str, files: Sequence[_File], allowed: Allowed
+) -> Iterator[tuple[pq.FileMetaData, FileSchema]]:
     """Yield the footer of each file; several are read at once, and only those are in memory."""
     if not files:
         return
@@ -201,11 +205,12 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(plain, text)
 
 
-def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
+def _footer(location: str, path: str, allowed: Allowed) -> tuple[pq.FileMetaData, FileSchema]:
     try:
         with open_input(location, path, is_allowed=allowed) as source:
-            return read_footer(source, path)
-    except (pa.ArrowException, FileNotFoundError, OSError) as error:
+            footer = checked_footer(source, path)
+        return parsed_footer(footer), schema_of_footer(footer)[0]
+    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise InvalidTableChange(
             f"The directory {location} cannot be converted: '{path}' is not a Parquet file, or has been deleted "
             f"({str(error).partition(chr(10))[0][:200]}). Move files that do not belong to the table elsewhere.",
@@ -214,11 +219,24 @@ def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
         ) from error
 
 
-def _schema(path: str, footer: pq.FileMetaData) -> StructType:
+def _schema(path: str, footer: pq.FileMetaData, stored: FileSchema) -> StructType:
+    """Return a file's columns, as which every engine reads it.
+
+    Raises:
+        InvalidSchema: a column has no type in Delta, or is a variant, which Arrow takes for a struct.
+    """
     try:
-        return footer_schema(footer)
+        schema = footer_schema(footer)
+        check_file(stored, schema.fields, "name")
     except InvalidSchema as error:
         raise InvalidSchema(f"File '{path}' cannot be part of a table: {error.message}", file=path) from error
+    except FileTypeMismatch as error:
+        raise InvalidSchema(
+            f"File '{path}' cannot be part of a table: column '{error.column}': {error}",
+            file=path,
+            column=error.column,
+        ) from error
+    return schema
 
 
 def _merged(left: tuple[str, StructType], right: tuple[str, StructType]) -> StructType:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import deltalake
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -166,6 +167,18 @@ def test_other_partition_columns_are_refused(lake, events, partition_by, said):
     with pytest.raises(delvec.BadRequest, match=said):
         lake.convert(events, partition_by)
     assert not (events / "_delta_log").exists()
+
+
+def test_a_variant_is_refused_before_anything_is_written(lake, tmp_path):
+    """Arrow takes a variant for a struct, as which no engine reads it."""
+    (tmp_path / "t").mkdir()
+    duckdb.sql(
+        f"COPY (SELECT 1 AS id, '{{\"a\": 1}}'::JSON::VARIANT AS v) TO '{tmp_path}/t/a.parquet' (FORMAT parquet)"
+    )
+    with pytest.raises(delvec.InvalidSchema, match=r"'a\.parquet' cannot be .*column 'v'.*variant") as caught:
+        lake.convert(tmp_path / "t")
+    assert caught.value.details["file"] == "a.parquet"
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["a.parquet"]
 
 
 def test_what_is_no_table_is_refused(lake, tmp_path):
