@@ -260,6 +260,16 @@ def test_commit_info_fields():
     assert set(map(type, info["operationMetrics"].values())) == {str}
 
 
+def test_commit_info_names_who_signed_in():
+    def names(**who):
+        request = changes(removes=["a"], **who)
+        info = build(request, resolved(request, file()), {}, snapshot(), NOW).actions[0].to_json()
+        return {name: value for name, value in info.items() if name == "userName"}
+
+    assert names() == {}
+    assert names(user_name="jane") == {"userName": "jane"}
+
+
 @pytest.mark.parametrize(("previous", "expected"), [(NOW - 5, NOW), (NOW, NOW + 1), (NOW + 9, NOW + 10)])
 def test_in_commit_timestamps_rise(previous, expected):
     request = changes(removes=["a"])

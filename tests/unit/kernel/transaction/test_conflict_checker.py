@@ -99,6 +99,13 @@ def test_only_unseen_rows_of_a_restored_file_are_new(table):
     assert verdict.files == (table.a.path,)
 
 
+def test_a_first_deletion_vector_brings_no_rows_back_whatever_wrote_it(table):
+    ours = table.delete(table.a, [1], predicate="id >= 0")
+    table.commit(replace(table.delete(table.b, [5]), operation="of another engine"))
+
+    assert isinstance(table.check(ours), Passed)
+
+
 def test_our_file_added_again_has_no_new_rows(table):
     ours = table.delete(table.a, [1], predicate="id >= 0")
     table.win(CommitInfo(operation="WRITE"), replace(table.a, data_change=True, tags={"again": "yes"}))

@@ -92,6 +92,11 @@ def test_adds_of_the_same_file_do_not_share_a_group():
     assert group.admit(append("4", "fine.parquet"))
 
 
+def test_appends_of_different_operations_do_not_share_a_group():
+    assert compatible(AN_APPEND, append("2", "other.parquet"), {})
+    assert not compatible(AN_APPEND, replace(append("2", "other.parquet"), operation="STREAMING UPDATE"), {})
+
+
 def test_different_user_metadata_does_not_share_a_group():
     assert not compatible(A_ROW, replace(A_FILE, user_metadata="nightly"), {})
     assert compatible(replace(A_ROW, user_metadata="nightly"), replace(A_FILE, user_metadata="nightly"), {})

@@ -108,6 +108,14 @@ def test_more_rows_than_can_be_followed_are_refused(monkeypatch):
         read(map_of({"o": 3}), rows, ["a", "b"])
 
 
+def test_the_memory_of_followed_rows_grows_with_them():
+    few, many = (
+        read(map_of({"o": count}), [("a", row) for row in range(count)], ["a"])["a"].nbytes
+        for count in (10, 1000)
+    )
+    assert 0 < 50 * few < many
+
+
 def test_a_map_that_contradicts_deletion_vectors_moves_nothing():
     found = read(map_of({"o": 3}), [("a", 4), ("a", 0), ("a", 2)], ["a"])["a"]
     assert found.moved(BitMap64([0, 4]), BitMap64([2]), {"o": BitMap64([2])}) == {"o": BitMap64([0, 1])}
