@@ -334,9 +334,9 @@ def _joined(texts: pa.Array, *, sure: bool = False) -> pa.Buffer | None:
     return lines if sure or (plain and whole) else None
 
 
-def _parse_singly(text: str | None, explicit: pa.Schema) -> dict[str, Any]:
+def _parse_singly(text: str, explicit: pa.Schema) -> dict[str, Any]:
     try:
-        document = json.loads(text or "{}", parse_float=Decimal)
+        document = json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError):
         return {}
     found = {field.name: _of_type(_get(document, field.name), field.type) for field in explicit}
