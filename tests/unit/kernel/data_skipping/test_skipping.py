@@ -218,6 +218,12 @@ def test_literals_changed_by_a_cast():
     assert _may("i = cast(127 as tinyint)", LOW, _between("i", 127, 127)) == [False, True]
     assert _may("i = cast(128 as tinyint)", LOW, _between("i", -128, -128)) == [True, True]
     assert _may("i = cast(-128 as tinyint)", LOW, _between("i", -128, -128)) == [False, True]
+    # The negation of the least value overflows to itself, unless ANSI is on.
+    assert _may("i = -cast(-128 as tinyint)", _between("i", -128, -128)) == [True]
+    assert _may("i = -cast(-127 as tinyint)", _between("i", -128, -128), _between("i", 127, 127)) == [
+        False,
+        True,
+    ]
 
 
 WIDE = {

@@ -91,6 +91,7 @@ def test_runs_are_stored_as_runs_and_the_caller_s_bitmap_is_left_alone():
 
 
 def test_row_indexes_beyond_deltas_limit_are_refused():
+    assert MAX_ROW_INDEX == 0x7FFFFFFE_80000000  # RoaringBitmapArray.MAX_REPRESENTABLE_VALUE of delta-spark
     with pytest.raises(InvalidCommit, match="largest"):
         encode(BitMap64([MAX_ROW_INDEX + 1]))
 
