@@ -219,7 +219,7 @@ def _footer(location: str, path: str, allowed: Allowed) -> tuple[pq.FileMetaData
         ) from error
 
 
-def _schema(path: str, footer: pq.FileMetaData, stored: FileSchema) -> StructType:
+def _schema(path: str, footer: pq.FileMetaData, file_schema: FileSchema) -> StructType:
     """Return a file's columns, as which every engine reads it.
 
     Raises:
@@ -227,7 +227,7 @@ def _schema(path: str, footer: pq.FileMetaData, stored: FileSchema) -> StructTyp
     """
     try:
         schema = footer_schema(footer)
-        check_file(stored, schema.fields, "name")
+        check_file(file_schema, schema.fields, "name")
     except InvalidSchema as error:
         raise InvalidSchema(f"File '{path}' cannot be part of a table: {error.message}", file=path) from error
     except FileTypeMismatch as error:
