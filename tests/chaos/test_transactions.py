@@ -42,6 +42,14 @@ def test_the_checker_accepts_a_serial_history():
     assert cycles([first, second], orders) == torn([first, second], orders) == []
 
 
+def test_appends_that_share_a_version_are_in_no_order():
+    group = [acknowledged("a", adds=[0, 1]), acknowledged("b", adds=[0, 1])]
+    orders = {0: [(1, "a"), (1, "b")], 1: [(1, "b"), (1, "a")]}
+    assert cycles(group, orders) == torn(group, orders) == []
+    stale = acknowledged("r", reads={0: 0, 1: 1})
+    assert cycles([*group, stale], orders)
+
+
 @pytest.mark.parametrize(
     ("transactions", "orders"),
     [

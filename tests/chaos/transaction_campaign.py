@@ -35,6 +35,7 @@ from delvec_errors import CommitOutcomeUnknown, ConcurrentModification
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.features.managed_tables import TABLE_ID
+from delvec_kernel.transaction.group_commit import members_of
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_answers, fault_points
 from delvec_service.config import Settings
@@ -217,7 +218,9 @@ class History:
             table = opened(service, folder)
             snapshot = service.loader.load(table.objects, table.name)
             commits = service.loader.commits(table.objects, table.name, range(snapshot.version + 1))
-            orders[number] = [(version, commit.actions[0].txn_id) for version, commit in enumerate(commits)]
+            orders[number] = [
+                (version, key) for version, commit in enumerate(commits) for key in keys_of(commit)
+            ]
             problems += self.lost(number, table, snapshot, orders[number])
         problems += torn(self.transactions, orders)
         return problems + cycles(self.transactions, orders)
@@ -240,6 +243,12 @@ class History:
 
     def paths(self, number):
         return [one.adds[number] for one in self.transactions if number in one.adds]
+
+
+def keys_of(commit):
+    """Return the transactions of a version: several appends may share one."""
+    info = commit.actions[0]
+    return [member.key for member in members_of(info)] or [info.txn_id]
 
 
 def torn(transactions, orders):
@@ -269,17 +278,22 @@ def cycles(transactions, orders):
     by_key = {one.key: one for one in transactions}
     after = defaultdict(set)
     for number, order in orders.items():
-        writers = [(version, key) for version, key in order if key in by_key and number in by_key[key].writes]
-        for (_, first), (_, second) in pairwise(writers):
-            after[first].add(second)
+        writers = defaultdict(list)  # one version may have several, in no order
+        for version, key in order:
+            if key in by_key and number in by_key[key].writes:
+                writers[version].append(key)
+        for first, second in pairwise(writers.values()):
+            for key in first:
+                after[key].update(second)
         for one in transactions:
             if number not in one.reads or one.outcome != "committed":
                 continue
-            seen = [key for version, key in writers if version <= one.reads[number] and key != one.key]
-            unseen = [key for version, key in writers if version > one.reads[number] and key != one.key]
-            if seen:
-                after[seen[-1]].add(one.key)
-            after[one.key].update(unseen[:1])
+            others = {version: [key for key in keys if key != one.key] for version, keys in writers.items()}
+            seen = [keys for version, keys in others.items() if keys and version <= one.reads[number]]
+            unseen = [keys for version, keys in others.items() if keys and version > one.reads[number]]
+            for key in seen[-1] if seen else ():
+                after[key].add(one.key)
+            after[one.key].update(unseen[0] if unseen else ())
     done = [one for one in transactions if one.outcome == "committed"]
     for first in done:
         after[first.key].update(second.key for second in done if first.ended < second.began)
