@@ -79,10 +79,23 @@ class PostCommit:
             self._count(table, member)
         self._close(run)
         if run.version is not None:
-            self._log_maintenance.committed(table, run.version, run.transaction_id)
-            self._events.committed(table)
-            # Before the answer, so that a client with the answer finds the rows through the manifests, too.
-            self._manifests.committed(table, run.version, self._configuration(run))
+            self.notify(table, run.version, run.transaction_id, self._configuration(run))
+
+    def notify(
+        self, table: OpenTable, version: int, transaction_id: str, configuration: Mapping[str, str]
+    ) -> None:
+        """Do what follows a version that was created, also the first one of a table.
+
+        Args:
+            table: the table.
+            version: the version.
+            transaction_id: of its commit.
+            configuration: the table properties of that version.
+        """
+        self._log_maintenance.committed(table, version, transaction_id)
+        self._events.committed(table)
+        # Before the answer, so that a client with the answer finds the rows through the manifests, too.
+        self._manifests.committed(table, version, configuration)
 
     def observe(self, table: OpenTable, member: PendingCommit) -> None:
         """Report a transaction's outcome to metrics and the log, right before the answer.

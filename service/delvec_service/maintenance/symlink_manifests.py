@@ -102,11 +102,6 @@ class SymlinkManifests:
                     error=error.message,
                 )
 
-    def created(self, table: OpenTable) -> None:
-        """Write the manifests of a new table, if it wants them."""
-        known = self._loader.load(table.objects, table.name)
-        self.committed(table, known.version, known.configuration)
-
     def _refresh(self, table: OpenTable) -> None:
         manifest_state = self._fresh.get(table.location)
         snapshot = self._loader.load(table.objects, table.name)

@@ -70,6 +70,5 @@ def convert_to_delta(call: Call[ConvertRequest]) -> ConvertResponse:
 def _created(call: Call[CloneRequest] | Call[ConvertRequest], table_id: str, version: int) -> None:
     """Do what follows the first commit of a table."""
     service, made = call.service, call.service.tables.open(table_id)
-    service.log_maintenance.committed(made, version, call.transaction_id)
-    service.events.committed(made)
-    service.manifests.created(made)
+    configuration = service.loader.load(made.objects, made.name).configuration
+    service.commits.post_commit.notify(made, version, call.transaction_id, configuration)

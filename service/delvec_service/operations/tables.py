@@ -11,7 +11,6 @@ from delvec_contract.parameters import TablesParameters
 from delvec_contract.tables import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_kernel.alter_table.change_types import AddFeature
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
-from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_service.alter_table.alter import alter
 from delvec_service.auth.request_access import Access
@@ -109,10 +108,7 @@ def register(
     record, version = service.tables.create(asked.location, asked.name, new, access)
     bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
-    service.log_maintenance.committed(made, version, new.transaction_id)
-    service.events.committed(made)
-    if are_kept_fresh(new.properties):
-        service.manifests.created(made)
+    service.commits.post_commit.notify(made, version, new.transaction_id, new.properties)
     return resource(record, version), True
 
 
