@@ -44,9 +44,8 @@ LONGEST_TOKEN: Final = 4096
 """Of a page: the longest name of a table fits, whatever its characters."""
 
 _Version: TypeAlias = Annotated[int | None, Field(ge=0, lt=2**63)]
-_Moment: TypeAlias = Annotated[
-    str | None, Field(max_length=64, description="ISO 8601; UTC if it has no time zone.")
-]
+_Time: TypeAlias = Annotated[str | None, Field(max_length=64)]
+_Moment: TypeAlias = Annotated[_Time, Field(description="ISO 8601; UTC if it has no time zone.")]
 _PageSize: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
 _PageToken: TypeAlias = Annotated[str, Field(max_length=LONGEST_TOKEN)]
 _Path: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
@@ -144,9 +143,8 @@ class OutcomeParameters(Parameters):
 class ConflictsParameters(Parameters):
     """Which conflicts of a table to list."""
 
-    since: str | None = Field(
+    since: _Time = Field(
         default=None,
-        max_length=64,
         description=(
             "Only conflicts and counts at or after this time, in ISO 8601; UTC if it has no time zone."
         ),
@@ -157,9 +155,8 @@ class ConflictsParameters(Parameters):
 class AllConflictsParameters(Parameters):
     """Which conflicts of all tables to list."""
 
-    since: str | None = Field(
+    since: _Time = Field(
         default=None,
-        max_length=64,
         description="Only conflicts at or after this time, in ISO 8601; UTC if it has no time zone. By default those of the last 7 days.",
     )
     limit: int = Field(default=100, ge=1, le=1000, description="How many conflicts to return, newest first.")
@@ -197,9 +194,8 @@ class HealthParameters(Parameters):
 class HealthSamplesParameters(Parameters):
     """Which samples of a table's health to list."""
 
-    since: str | None = Field(
+    since: _Time = Field(
         default=None,
-        max_length=64,
         description="Only samples at or after this time, in ISO 8601; UTC if it has no time zone.",
     )
     limit: int = Field(
@@ -287,9 +283,8 @@ class RunsParameters(Parameters):
     table: str | None = Field(
         default=None, max_length=200, description="Only runs on this table, by name or id."
     )
-    since: str | None = Field(
+    since: _Time = Field(
         default=None,
-        max_length=64,
         description="Only runs that began at or after this time, in ISO 8601; UTC if it has no time zone.",
     )
     type: PolicyType | None = Field(default=None, description="Only runs of this type.")
@@ -343,9 +338,8 @@ class AuditParameters(Parameters):
     )
     principal: str | None = Field(default=None, max_length=256, description="Only entries of this principal.")
     outcome: AuditOutcome | None = Field(default=None, description="Only requests with this outcome.")
-    since: str | None = Field(
+    since: _Time = Field(
         default=None,
-        max_length=64,
         description="Only entries at or after this time, in ISO 8601; UTC if it has no time zone.",
     )
     page_size: _PageSize = 100

@@ -253,8 +253,7 @@ ROUTES: Final[tuple[Any, ...]] = (
         operations.REPAIR_TABLE,
         "maintenance",
         Maintenance,
-        *(*_WRITE, AppendOnlyTable, UnsupportedTable, UnsupportedWriterFeature, CorruptTable),
-        *(InvalidCommit, ConcurrentTransaction, *CONFLICTS),
+        *(*_WRITE, AppendOnlyTable, InvalidCommit, *_WRITABLE),
     ),
     served(operations.GENERATE, "maintenance", Maintenance, *_WRITE, ManifestUnsupported, CorruptTable),
     served(

@@ -149,7 +149,7 @@ def list_audit(call: Call[AuditParameters]) -> AuditResponse:
     """
     asked, audit = call.asked, call.service.audit
     about = _about(call)
-    since = None if asked.since is None else moment_of("since", asked.since)
+    since = moment_of("since", asked.since)
     audit.flush()  # Written first, so that callers see their own changes.
     page = audit.store.page(
         **about,

@@ -23,7 +23,7 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
     Also returns the outcomes of commits per hour.
     """
     table, service, asked = call.table, call.service, call.asked
-    start = None if asked.since is None else moment_of("since", asked.since)
+    start = moment_of("since", asked.since)
     service.health.flush(table.record.id)
     role = call.access.rights.on_table(table.record.id, table.record.name)
     knows_principals = at_least(role, "maintainer")
@@ -50,7 +50,7 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
 def list_all_conflicts(call: Call[AllConflictsParameters]) -> FleetConflictsResponse:
     """Return the conflicting commits of all tables that the caller may read, newest first."""
     access, service, asked = call.access, call.service, call.asked
-    start = datetime.now(UTC) - _RECENT if asked.since is None else moment_of("since", asked.since)
+    start = moment_of("since", asked.since) or datetime.now(UTC) - _RECENT
     visible = access.sees if access.is_restricted else None
     service.health.flush()
     recorded = service.commit_record.all_conflicts(service.tables.catalog, start, asked.limit, visible)

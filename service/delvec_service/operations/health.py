@@ -29,7 +29,7 @@ def get_health(call: Call[HealthParameters]) -> HealthResponse:
 def list_health_samples(call: Call[HealthSamplesParameters]) -> HealthSamplesResponse:
     """Return the table's health after each version, as recorded at the time. The log is not read."""
     table, asked = call.table, call.asked
-    start = None if asked.since is None else moment_of("since", asked.since)
+    start = moment_of("since", asked.since)
     samples = call.service.health.store.series(table.record.id, start, asked.limit)
     return HealthSamplesResponse(table=table.name, samples=list(samples))
 

@@ -121,7 +121,7 @@ def record_run(call: Call[MaintenanceRun]) -> MaintenanceRun:
 def list_runs(call: Call[RunsParameters]) -> MaintenanceRunsResponse:
     """List the maintenance runs of policies, newest first."""
     service, access, asked = call.service, call.access, call.asked
-    start = None if asked.since is None else moment_of("since", asked.since)
+    start = moment_of("since", asked.since)
     identifier = None
     if asked.table is not None:
         record = service.tables.open(asked.table, access).record

@@ -46,8 +46,8 @@ def milliseconds(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment_of(parameter: str, text: str) -> DateTime:
-    """Return the time in a parameter, in UTC.
+def moment_of(parameter: str, text: str | None) -> DateTime | None:
+    """Return the time in a parameter, in UTC; None if it was left out.
 
     Args:
         parameter: its name.
@@ -56,6 +56,8 @@ def moment_of(parameter: str, text: str) -> DateTime:
     Raises:
         BadRequest: it is not a time, or out of range; the message names the parameter.
     """
+    if text is None:
+        return None
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds(text))
     except BadRequest as error:
