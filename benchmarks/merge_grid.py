@@ -49,7 +49,7 @@ that no file's range of keys overlaps the source's, and an engine may skip the w
 before; one untimed run, then up to {runs} as start within {limit:g} seconds. After each case the tables of all contenders had the same rows: equal counts, and equal sums of a
 hash of each row. Sources are Parquet files; on DuckDB and in deltalake they are read with pyarrow within the measured time, except deltalake's predicates on DELETE, which need none. Delvec uses its default settings in all three forms;
 "as jobs" switches off the execution in the driver, so that Spark's tasks do the work, with DuckDB, as they do for commands that are too large for the driver. Commands that DuckDB cannot run alike are left to
-Spark's own expressions, which took 1.8 times as long as tasks with DuckDB (geometric mean of these cases at 2,000,000 rows; between 0.9 and 4.1 times). `make bench PART=merge-grid` runs it again; `--quick` takes two minutes with a small table.
+Spark's own expressions, which [take longer](engines.md#spark-row-changes-in-tasks-with-duckdb). `make bench PART=merge-grid` runs it again; `--quick` takes two minutes with a small table.
 **Bold** is behind the fastest peer by more than {tolerance:.0%}."""
 
 
