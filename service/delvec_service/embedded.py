@@ -3,17 +3,14 @@
 Tested in `tests/integration/client/test_embedded.py`.
 """
 
-import contextvars
 import os
-import queue
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from delvec_contract.operations import Operation
-from delvec_engines.interrupts import settle
+from delvec_engines.interrupts import SideThread
 from delvec_errors import DelvecError, InternalError, ServiceUnavailable
 from delvec_service.auth.request_access import Access
 from delvec_service.config import Settings
@@ -60,7 +57,7 @@ class EmbeddedService(InProcessService):
             raise InternalError(f"the embedded service could not start: {error}") from error
         super().__init__(service, roots=Roots(roots))
         self._process = os.getpid()
-        self._shield = _Shield()
+        self._thread = SideThread("delvec-embedded")
         # Also runs at interpreter exit, so that a connection left open still shuts its service down.
         self._finalizer = weakref.finalize(self, _stop, service, self._process)
 
@@ -69,7 +66,7 @@ class EmbeddedService(InProcessService):
         if os.getpid() == self._process:
             super().close()
             self._finalizer()
-            self._shield.close()
+            self._thread.close()
 
     def roots_of(self, location: str) -> Roots:
         """Return the locations that engines may open for a scan of the table at a canonical location."""
@@ -85,7 +82,7 @@ class EmbeddedService(InProcessService):
         run = super()._run
         if threading.current_thread() is not threading.main_thread():
             return run(operation, path, work)
-        return self._shield.run(lambda: run(operation, path, work))
+        return _shielded(self._thread, lambda: run(operation, path, work))
 
     def _answered(self, operation: Operation[Any], path: Mapping[str, str], status: int) -> None:
         """Record what changed in the audit log."""
@@ -94,41 +91,18 @@ class EmbeddedService(InProcessService):
         )
 
 
-class _Shield:
-    """Runs operations of the main thread on another one: Ctrl-C must not stop a commit, or a load, half way.
+def _shielded(thread: SideThread, work: Callable[[], _Answer]) -> _Answer:
+    """Return the result of an operation of the main thread: Ctrl-C must not stop a commit, or a load, half way.
 
     Python raises KeyboardInterrupt in the main thread only. It then leaves the operation to end by itself.
     """
-
-    def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
-
-    def run(self, work: Callable[[], _Answer]) -> _Answer:
-        """Return the result of work."""
-        future: Future[_Answer] = Future()
-        context = contextvars.copy_context()
-        if self._work is None:
-            self._work = queue.SimpleQueue()
-            threading.Thread(target=_run_all, args=(self._work,), name="delvec-embedded", daemon=True).start()
-        self._work.put(lambda: context.run(settle, future, work))
-        try:
-            return future.result()
-        except BaseException:
-            if not future.done():  # interrupted: the next operation must not wait for this one
-                self.close()
-            raise
-
-    def close(self) -> None:
-        """Let the thread end after what it does."""
-        if self._work is not None:
-            self._work.put(None)
-            self._work = None
-
-
-def _run_all(pending: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
-    while (work := pending.get()) is not None:
-        work()
-        del work  # it refers to answers
+    future = thread.submit(work)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():  # interrupted: the next operation must not wait for this one
+            thread.close()
+        raise
 
 
 def _stop(service: Service, process: int) -> None:

@@ -310,17 +310,16 @@ class Session:
 
 def rows_of(connection: Any, sql: str) -> pa.Table:
     """Return all rows of a statement, which Ctrl-C ends."""
-    table: pa.Table = stoppable(lambda: connection.sql(sql).to_arrow_table(), connection.interrupt)
-    return table
+    with stoppable(connection.interrupt) as run:
+        return run(lambda: connection.sql(sql).to_arrow_table())
 
 
 def streamed(connection: Any, sql: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a statement in batches; Ctrl-C ends it."""
-    reader = stoppable(
-        lambda: connection.sql(sql).to_arrow_reader(batch_rows or _BATCH_ROWS), connection.interrupt
-    )
-    while (batch := stoppable(lambda: next(reader, None), connection.interrupt)) is not None:
-        yield batch
+    with stoppable(connection.interrupt) as run:
+        reader = run(lambda: connection.sql(sql).to_arrow_reader(batch_rows or _BATCH_ROWS))
+        while (batch := run(lambda: next(reader, None))) is not None:
+            yield batch
 
 
 def _may_ask_for_early(evaluated: Evaluated, kinds: Sequence[DataType]) -> bool:

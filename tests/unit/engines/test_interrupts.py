@@ -204,9 +204,10 @@ def test_work_on_another_thread_belongs_to_the_same_command():
     with operation.command():
         mine = operation.running_command()
 
-        assert stoppable(operation.running_command, lambda: None) is mine
-        with pytest.raises(ZeroDivisionError):
-            stoppable(lambda: 1 / 0, lambda: None)
+        with stoppable(lambda: None) as run:
+            assert run(operation.running_command) is mine
+            with pytest.raises(ZeroDivisionError):
+                run(lambda: 1 / 0)
 
 
 def test_a_text_of_another_thread_is_data():
