@@ -26,6 +26,7 @@ __all__ = [
     "canonical_relative",
     "folders_above",
     "is_canonical_relative",
+    "local_name",
     "local_path",
     "log_path",
     "relative_to",
@@ -218,9 +219,13 @@ def folders_above(url: str) -> Iterator[str]:
 
 def local_path(url: str) -> Path | None:
     """Return the path of a canonical ``file`` URL; None for other URLs."""
-    if not url.startswith("file:"):
-        return None
-    return Path(unquote(url.removeprefix("file:").removeprefix("//")) or "/")
+    name = local_name(url)
+    return None if name is None else Path(name)
+
+
+def local_name(url: str) -> str | None:
+    """Return the same as text, for loops over the files of a table: a ``Path`` for each costs more than looking it up."""
+    return unquote(url.removeprefix("file:").removeprefix("//")) or "/" if url.startswith("file:") else None
 
 
 def relative_to(location: str, url: str) -> str:

@@ -167,10 +167,10 @@ def _canonical(root: str) -> str:
 
 
 def _is_link(url: str) -> bool:
-    path = locations.local_path(url)
-    return path is not None and path.is_symlink()
+    name = locations.local_name(url)
+    return name is not None and os.path.islink(name)  # noqa: PTH114 - for every file of a plan
 
 
 def _real(url: str) -> str:
-    path = locations.local_path(url)
-    return url if path is None else locations.canonical(os.path.realpath(path))
+    name = locations.local_name(url)
+    return url if name is None else locations.canonical(os.path.realpath(name))

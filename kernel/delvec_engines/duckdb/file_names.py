@@ -3,6 +3,7 @@
 Tested in `tests/integration/client/engines/duckdb/test_scan.py`.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from delvec_engines.duckdb.lookup import string_literal
 from delvec_engines.file_schemas import FileEnds
+from delvec_kernel.locations import is_canonical_relative, local_name
 from delvec_kernel.schema.types import StructType, has_geospatial, has_variant
 from delvec_storage import files as storage
 from delvec_storage.roots import Roots
@@ -31,6 +33,7 @@ FILE_ENDS: Final = FileEnds()
 """Of files whose schemas have been read, and which DuckDB has not read yet."""
 _PREFIX: Final = f"{PROTOCOL}://"
 _AS_BYTES: Final = "bytes "
+_GLOB: Final = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,12 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
     """
     storage.check_regular(location, files["path"].to_pylist(), is_allowed=roots.allows)
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
+    directory = None if as_bytes else local_name(location)
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):
+        if directory is not None and "%" not in path and is_canonical_relative(path):
+            names.append(f"{directory}/{path}")  # as below, without a Path for each of up to a million files
+            continue
         local = storage.locate(location, path, is_allowed=roots.allows).local
         if local is not None and not as_bytes:
             names.append(str(local))
@@ -104,7 +111,7 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
 
 def as_pattern(name: str) -> str:
     """Escape a name as a glob pattern, since DuckDB treats every path as one."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+    return _GLOB.sub(r"[\g<0>]", name)
 
 
 def file_list(names: Iterable[str]) -> str:
