@@ -5,21 +5,26 @@ from dataclasses import dataclass
 
 from benchmarks.commits import CLIENTS, DELVEC, PEER, TABLES, TURNS
 from benchmarks.measure import Figure
-from benchmarks.provenance import measured_in
+from benchmarks.provenance import measured_in, unwrapped
 
 __all__ = ["commits"]
 
 _MIB = 2**20
 _HOW = f"""\
-Delvec is `delvec serve` with default settings and an SQLite store, in a separate process on the same cores as its
-{CLIENTS} clients; every acknowledged commit is synced to disk. Each client sends its next request as soon as the previous one is answered, with
-that answer's version as its read version. "Row known" is a DELETE of one row
-whose index the client already has: it measures HTTP, conflict check, deletion vector and log. "Row found" is
-`DeltaTable.delete("id = ...")` in Python on the DuckDB engine: plan, scan, commit. delta-spark ran in one session with a thread
-per client, snapshotPartitions and shuffle partitions set to the number of cores, after ten untimed deletes; "tried again" repeats
-a delete until it succeeds, and its latency includes the failed attempts. All of these use one table: a single file of a million rows, with deletion
-vectors enabled. An append adds one existing file. On large tables (`python -m benchmarks.large_table`) one client deletes a row
-of a different file each time, or appends. `make bench PART=commits` runs this part."""
+How many commits a second a service makes, and whether concurrent deletes in one file succeed.
+
+- **Delvec** is `delvec serve` with default settings and an SQLite store, in a separate process on the same cores as its
+  {CLIENTS} clients. Every acknowledged commit is synced to disk.
+- **Clients** send the next request as soon as the previous one is answered, with that answer's version as the version read.
+- **Row known**: a DELETE of one row whose index the client already has. It measures HTTP, conflict check, deletion vector and log.
+- **Row found**: `DeltaTable.delete("id = ...")` in Python on the DuckDB engine. It measures plan, scan and commit.
+- **Append**: adds one existing file.
+- **delta-spark** ran in one session with a thread for each client, `snapshotPartitions` and shuffle partitions set to the number
+  of cores, after ten untimed deletes. "Tried again" repeats a delete until it succeeds; its latency includes the failed attempts.
+- **Table**: a single file of a million rows, with deletion vectors enabled. On large tables
+  (`python -m benchmarks.large_table`) one client deletes a row of a different file each time, or appends.
+
+Run it with `make bench PART=commits`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def commits(figures: Sequence[Figure]) -> list[str]:
     by = {(figure.contender, figure.job, figure.files): figure for figure in figures}
     if not by:
         return []
-    lines = ["", "## Commits", "", " ".join(_HOW.split("\n")), ""]
+    lines = ["", "## Commits", "", *unwrapped(_HOW), ""]
     lines += [measured_in(figure.run for figure in figures), ""]
     lines += [f"{CLIENTS} writers each delete {TURNS} different rows of one file:", ""]
     lines += ["| contender | succeeded | of tries | seconds | slowest delete |", "|---|---:|---:|---:|---:|"]

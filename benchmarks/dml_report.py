@@ -10,6 +10,7 @@ from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.dml_goals import FRESH, SCANS, WORN, goals
 from benchmarks.dml_jobs import DmlEffort
 from benchmarks.dml_plots import JOBS_PLOT, SWEEP_PLOT, draw_jobs, draw_sweep
+from benchmarks.provenance import unwrapped
 from benchmarks.sweep import FILES, Cell
 
 __all__ = ["TITLE", "replaced", "with_section_of", "write_page"]
@@ -17,21 +18,38 @@ __all__ = ["TITLE", "replaced", "with_section_of", "write_page"]
 TITLE = "## Row changes"
 _MIB = 2**20
 _HOW = """\
-Every contender runs in its own process, with its own Spark session if it needs one, and each job runs on one contender after
-the other. The table is people10m-like: {rows:,} rows, 8 columns, ids in order, in one file and in 32, written by delta-spark; except for single-row jobs,
-the affected rows are spread over the whole table. Each run uses a fresh copy at its own path, which the contender has opened before. Single-row commands
-have {warm} untimed runs first, merges one, the others {untimed}; then come up to {runs} measured runs, as many as start within {limit:.0f} seconds, and at
-least one. Figures are the median, then the fastest and slowest run, and the number of runs. Contenders that rewrite files had their untimed runs on a table of {small:,} rows. After each job the tables of all
-contenders held the same rows: equal counts, and equal sums of a hash over all columns of each row. `x` is the speedup over delta-spark with DVs in the same run; it is left out if the two were measured in different runs. All
-contenders write Parquet with {codec}. "Objects" are the files that a run added to the table's storage, found by
-listing it before and after: on an object store each takes at least one PUT. Memory is the peak of all of a contender's processes together during a job, sampled ten times
-a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that reads one Parquet file of {batch:,} rows
-per batch; in one process it is a loop of appends with `txn`. Streaming out of a table reads one file per batch. delta-spark ran with `snapshotPartitions` and
-shuffle partitions set to the number of cores. `make bench PART=dml` runs this part; `--quick` takes a minute or two with small tables."""
+DELETE, UPDATE, MERGE, appends, change feeds, scans and streams on a table of {rows:,} rows.
+
+- **Contenders.** Each runs in its own process, with its own Spark session if it needs one. Each job runs on one contender after
+  the other. delta-spark ran with `snapshotPartitions` and shuffle partitions set to the number of cores. All write Parquet with {codec}.
+- **With DVs, without DVs**: with deletion vectors, and without them (files are rewritten).
+- **As jobs**: the execution in Spark's driver is switched off, so that Spark jobs do the work.
+- **Table**: {rows:,} rows like people10m, 8 columns, ids in order, in one file and in 32, written by delta-spark. Except in jobs of
+  one row, the affected rows are spread over the whole table.
+- **Runs.** Each uses a fresh copy at its own path, which the contender has opened before. Untimed runs come first: {warm} for
+  commands of one row, one for merges, {untimed} for the others; contenders that rewrite files have them on a table of {small:,} rows.
+  Up to {runs} measured runs follow, as many as start within {limit:.0f} seconds, and at least one.
+- **Figures** are the median, then the fastest and the slowest run, and the number of runs. `x` is the speedup over delta-spark with
+  DVs in the same run; it is left out if the two were measured in different runs.
+- **Check.** After each job the tables of all contenders held the same rows: equal counts, and equal sums of a hash over all columns
+  of each row.
+- **Objects** are the files that a run added to the table's storage, found by listing it before and after. On an object store each
+  takes at least one PUT.
+- **Memory** is the peak of all of a contender's processes together during a job, sampled ten times a second: for Spark the JVM, Python
+  and its workers (heap limit 6 GiB, collected before each job).
+- **MERGE** updates all columns, or inserts.
+- **Stream into a table**: a Spark query with `availableNow` that reads one Parquet file of {batch:,} rows per batch; in one process a
+  loop of appends with `txn`. **Stream out of a table**: one file per batch.
+
+Run it with `make bench PART=dml`; `--quick` takes a minute or two with small tables."""
 _SWEEP = """\
-Delvec on DuckDB, on tables of {files} files that differ only in `delta.enableDeletionVectors`. "No slower" means at most 5 % plus 3 ms more than rewriting, comparing medians of up to three alternating runs; "no
-more objects" allows one more for UPDATE and MERGE. {count} cells: {sizes} rows per file, {operations}, and {shares} of the
-rows of each file, or one row. Vectors were no slower in {fast} cells, added no more objects in {few}, and both in {both}."""
+Does a deletion vector ever cost more than rewriting the file? Delvec on DuckDB, on tables of {files} files that differ only in
+`delta.enableDeletionVectors`:
+
+- **{count} cells**: {sizes} rows per file; {operations}; {shares} of the rows of each file, or one row.
+- **No slower**: at most 5 % plus 3 ms more than rewriting, comparing medians of up to three alternating runs.
+- **No more objects**: one more is allowed for UPDATE and MERGE.
+- **Found**: vectors were no slower in {fast} cells, added no more objects in {few}, and both in {both}."""
 
 
 def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], effort: DmlEffort) -> None:
@@ -74,7 +92,7 @@ def _section(figures: Figures, cells: Sequence[Cell], effort: DmlEffort) -> list
         batch=effort.batch,
         codec=CODEC,
     )
-    lines = [TITLE, "", " ".join(how.split("\n")), "", "| goal | | found |", "|---|---|---|"]
+    lines = [TITLE, "", *unwrapped(how), "", "| goal | | found |", "|---|---|---|"]
     lines += [f"| {goal.text} | {goal.verdict} | {goal.found} |" for goal in goals(figures, cells)]
     lines += ["", f"![Seconds by job]({JOBS_PLOT})", ""]
     lines += [
@@ -89,7 +107,7 @@ def _section(figures: Figures, cells: Sequence[Cell], effort: DmlEffort) -> list
             f"Reading after ten deletes of 1 %, relative to a freshly written table of the same rows: {', '.join(worn)}.",
         ]
     if cells:
-        lines += ["", " ".join(_swept(cells).split("\n")), "", f"![Vectors against rewriting]({SWEEP_PLOT})"]
+        lines += ["", *unwrapped(_swept(cells)), "", f"![Vectors against rewriting]({SWEEP_PLOT})"]
     return lines
 
 

@@ -9,7 +9,7 @@ from benchmarks.dml_plots import figure
 from benchmarks.dml_report import replaced
 from benchmarks.longevity_contenders import LIVING
 from benchmarks.longevity_figures import Life, Lives, goals, total
-from benchmarks.provenance import measured_in, section_head, this_run
+from benchmarks.provenance import measured_in, section_head, this_run, unwrapped
 from benchmarks.sales import QUERIES
 
 __all__ = ["PLOT", "TITLE", "write_page"]
@@ -19,20 +19,32 @@ PLOT = "images/longevity.svg"
 _MIB = 2**20
 _COLOURS = dict(zip(LIVING, ("#0b6e4f", "#8fd0b6", "#2f9470", "#3d4f8f", "#b5532a"), strict=True))
 _HOW = """\
-After [LST-Bench](https://github.com/microsoft/lst-bench)'s package on longevity, in which TPC-DS's queries take turns with its data maintenance: a benchmark of
-others, made to show how log-structured tables age. Here it is one fact table like `store_sales`, {rows:,} rows in {files} files, without partitions, and `item` as a dimension. The rows come from a generator of ours with
-TPC-DS's columns, keys and ranges of values (`benchmarks/sales.py`; TPC-DS's own generator is not used), so figures compare with each other only. A round is a refresh, the contender's maintenance, and {queries} queries. The refresh
-is an INSERT of 0.75 % new sales, a DELETE of a range of days (0.75 %), a DELETE of returned tickets scattered over the table (0.25 %), and a MERGE by ticket and item of corrections of 0.5 % of the rows and 0.25 % late sales. Contenders
-begin with the same files, written by deltalake, each has its own process, and they take turns in each round. After each round all of their tables held the same rows: equal counts, and equal sums of a
-hash over all columns of each row. Queries are run once untimed in each round (before round 0 {warm} times), then up to {runs} times; a round's seconds are the sum of the queries' medians. "Slower" compares the table after the last round
-with a copy of the table of round 0, both queried in turns in the same process, so that a warmer JVM or other load does not count; the rate is LST-Bench's, the mean change of seconds
-from one round to the next. Objects and bytes written are found by listing the table before and after, log and deletion vectors included: on an object store each object takes at least one PUT. All write Parquet with {codec}. `make bench PART=longevity` runs this part; `--scale` sizes the
-table, `--contenders` measures some again, and `--quick` takes a minute or two with a small table."""
+How a table ages under daily changes, after [LST-Bench](https://github.com/microsoft/lst-bench)'s package on longevity, in which TPC-DS's queries take
+turns with its data maintenance.
+
+- **Table**: one fact table like `store_sales`, {rows:,} rows in {files} files, without partitions, and `item` as a dimension. The rows come from
+  our own generator (`benchmarks/sales.py`) with TPC-DS's columns, keys and ranges of values, not from TPC-DS's, so compare these figures with each other only.
+- **Round**: a refresh, the contender's maintenance, and {queries} queries.
+- **Refresh**: an INSERT of 0.75 % new sales, a DELETE of a range of days (0.75 %), a DELETE of returned tickets scattered over the table (0.25 %), and a
+  MERGE by ticket and item of corrections of 0.5 % of the rows and 0.25 % late sales.
+- **Contenders** begin with the same files, written by deltalake. Each has its own process, and they take turns in each round. All write Parquet with {codec}.
+- **Check.** After each round the tables of all contenders held the same rows: equal counts, and equal sums of a hash over all columns of each row.
+- **Queries** are run once untimed in each round ({warm} times before round 0), then up to {runs} times. A round's seconds are the sum of the queries' medians.
+- **Slower** compares the table after the last round with a copy of the table of round 0. Both are queried in turns in the same process, so that a warmer JVM
+  or other load does not count.
+- **Rate** is LST-Bench's: the mean change of seconds from one round to the next.
+- **Objects and bytes written** are found by listing the table before and after, log and deletion vectors included. On an object store each object takes at
+  least one PUT.
+
+Run it with `make bench PART=longevity`; `--scale` sizes the table, `--contenders` measures some again, and `--quick` takes a minute or two with a small table."""
 _CANNOT = """\
-What contenders cannot do: deltalake has no deletion vectors, so each DELETE and MERGE rewrites the files that it touches. delta-spark's auto-compaction is part of the commit that
-triggers it, so its seconds and bytes are in the refresh; the versions below say how often it ran. `lake.sql` runs each query in a DuckDB
-database of its own that can only open the table's files: a fixed cost, which weighs most where one ticket is looked up. Sizes of files are each contender's default. No contender runs VACUUM in time to delete anything, as
-the retention is a week."""
+What to know about these figures:
+
+- deltalake has no deletion vectors, so each DELETE and MERGE rewrites the files that it touches.
+- delta-spark's auto-compaction is part of the commit that triggers it, so its seconds and bytes are in the refresh. The versions above say how often it ran.
+- `lake.sql` runs each query in a DuckDB database of its own that can only open the table's files. This is a fixed cost, which weighs most where one ticket is looked up.
+- Sizes of files are each contender's default.
+- VACUUM deletes nothing in this time, with any contender: the retention is a week."""
 
 
 def write_page(out: Path, lives: Lives, effort: object, rows: int) -> None:
@@ -89,7 +101,7 @@ def _section(lives: Lives, measured: Sequence[Life], effort: object, rows: int) 
     yield from ["", "Settings, all of them, and what maintenance did:", ""]
     for life in measured:
         yield _told(life)
-    yield from ["", " ".join(_CANNOT.split("\n"))]
+    yield from ["", *unwrapped(_CANNOT)]
 
 
 def _cells(life: Life) -> list[str]:

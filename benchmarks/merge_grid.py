@@ -40,17 +40,25 @@ _TOLERANCE = 0.02
 OURS = ("Delvec on Spark", "Delvec on Spark, as jobs", "Delvec on DuckDB")
 _GOALS: Mapping[str, float] = {OURS[0]: 8, OURS[1]: 3, OURS[2]: 20}
 _HOW = """\
-The benchmark that Delta's repository has for MERGE (`benchmarks/`): 16 cases over `web_returns` of TPC-DS, joined by order number and item. A source samples
-some of the table's files ("files"), a share of their rows under their own keys ("matched"), and another under keys that the table does not have ("new"). Six cases only insert ("insert2" by
-two clauses with a condition), one only deletes, nine update and insert. Added here: four DELETEs by a predicate, in which Sail takes part. Two things differ from the original. DuckDB's
-generator of TPC-DS is an extension that could not be had, so the rows come from `benchmarks/merge_grid_tables.py`: the 24 columns and their ranges as TPC-DS has them, NULLs in
-4.5 % of values, in the order of the order numbers. And new rows have other items of the table's range under the order numbers of sampled rows, in the columns' own types; the original draws both keys as fractions between 0 and 1, so
-that no file's range of keys overlaps the source's, and an engine may skip the whole table. {files} files, written by delta-spark with {codec}; each run has a fresh copy, which the contender has opened
-before; one untimed run, then up to {runs} as start within {limit:g} seconds. After each case the tables of all contenders had the same rows: equal counts, and equal sums of a
-hash of each row. Sources are Parquet files; on DuckDB and in deltalake they are read with pyarrow within the measured time, except deltalake's predicates on DELETE, which need none. Delvec uses its default settings in all three forms;
-"as jobs" switches off the execution in the driver, so that Spark's tasks do the work, with DuckDB, as they do for commands that are too large for the driver. Commands that DuckDB cannot run alike are left to
-Spark's own expressions, which [take longer](engines.md#spark-row-changes-in-tasks-with-duckdb). `make bench PART=merge-grid` runs it again; `--quick` takes two minutes with a small table.
-**Bold** is behind the fastest peer by more than {tolerance:.0%}."""
+The benchmark that Delta's repository has for MERGE (`benchmarks/`), and four DELETEs by a predicate, which were added here and in which Sail takes part.
+
+- **Cases**: 16, over `web_returns` of TPC-DS, joined by order number and item. A source samples some of the table's files ("files"), a share of their rows under
+  their own keys ("matched"), and another share under keys that the table does not have ("new"). Six cases only insert ("insert2" by two clauses with a condition), one
+  only deletes, nine update and insert.
+- **First difference from the original**: the rows come from `benchmarks/merge_grid_tables.py`, because DuckDB's generator of TPC-DS is an extension that could not be
+  had. It has the 24 columns and their ranges as in TPC-DS, NULLs in 4.5 % of values, in the order of the order numbers.
+- **Second difference**: new rows have other items of the table's range under the order numbers of sampled rows, in the columns' own types. The original draws both keys
+  as fractions between 0 and 1, so that no file's range of keys overlaps the source's, and an engine may skip the whole table.
+- **Table**: {files} files, written by delta-spark with {codec}.
+- **Runs.** Each has a fresh copy, which the contender has opened before. One is untimed, then come up to {runs}, as many as start within {limit:g} seconds.
+- **Check.** After each case the tables of all contenders had the same rows: equal counts, and equal sums of a hash of each row.
+- **Sources** are Parquet files. On DuckDB and in deltalake they are read with pyarrow within the measured time, except deltalake's predicates on DELETE, which need none.
+- **Delvec** uses its default settings in all three forms. "As jobs" switches off the execution in the driver, so that Spark's tasks do the work, with DuckDB, as they do for
+  commands that are too large for the driver. Commands that DuckDB cannot run alike are left to Spark's own expressions, which
+  [take longer](engines.md#spark-row-changes-in-tasks-with-duckdb).
+- **Bold**: behind the fastest peer by more than {tolerance:.0%}.
+
+Run it with `make bench PART=merge-grid`; `--quick` takes two minutes with a small table."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["machine", "measured_in", "section_head", "this_run"]
+__all__ = ["machine", "measured_in", "section_head", "this_run", "unwrapped"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,4 +59,15 @@ def _git(*arguments: str) -> str:
 def section_head(title: str, how: str, runs: Iterable[str] = ()) -> list[str]:
     """Return the first lines of a section of its own: title, method, machine, and the time of these runs, or this one."""
     measured = measured_in(runs) or f"Measured {this_run()}."
-    return [title, "", " ".join(how.split("\n")), "", machine(), "", measured, ""]
+    return [title, "", *unwrapped(how), "", f"Machine: {machine()}.", "", measured, ""]
+
+
+def unwrapped(text: str) -> list[str]:
+    """Return the lines of a text in Markdown with each paragraph, and each item of a list, on a line of its own."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and lines[-1] and line and not line.startswith("- "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return lines

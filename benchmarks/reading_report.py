@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.large import CLIENTS, DELVEC
 from benchmarks.measure import Figure
-from benchmarks.provenance import measured_in
+from benchmarks.provenance import measured_in, unwrapped
 
 __all__ = ["PLOT", "reading"]
 
@@ -20,20 +20,27 @@ _NAMES = {
     "concurrent": f"warm plan of 3 files, {CLIENTS} clients at once",
 }
 _HOW = f"""\
-Every contender runs in its own process and reads the same log from local disk; the operating system has cached the
-log for all of them. Delvec is `delvec serve` with default settings and an SQLite store, called over HTTP by the
-Python client; a measurement ends when the client has the files as an Arrow table. "Nothing cached" is a service that has just
-started with an empty store, and the time includes registering the table. deltalake loads the
-`DeltaTable`, and each warm plan is `update_incremental()` and `file_uris(file_pruning_predicate=...)`. delta-spark
-builds a DataFrame with a filter and asks the JVM for its `inputFiles`, in a session with snapshotPartitions and shuffle
-partitions set to the number of cores that has planned five queries on another table before. DuckDB's delta extension
-lists files only while it scans, so it also reads three files of one row each; it is the one of DuckDB 1.5.5, the newest version that offers it as a
-package. Every contender checks for new commits in each plan, and no query is repeated. Each warm job had
-untimed runs first (Delvec 20, or 5 for partitions; the others 5, or 1). The {CLIENTS} clients are processes on the same cores as the
-service, each sending requests without a pause. Memory is that of the process, or of the JVM for delta-spark (its heap limit
-is 6 GiB): "resident" after the warm jobs, "peak" over its lifetime. `python -m benchmarks.large_table` creates the table:
-11 statistics columns, 29 partitions, a checkpoint as delta-spark writes it by default (statistics as JSON and as columns, files in
-no particular order), and 20 commits after it. `make bench` measures everything, `make bench PART=reading` this part."""
+How long it takes to plan a scan of a large table: to find the files that a query has to read.
+
+- **Contenders.** Each runs in its own process and reads the same log from local disk, which the operating system has cached.
+  Each checks for new commits in every plan, and no query is repeated.
+- **Delvec** is `delvec serve` with default settings and an SQLite store, called over HTTP by the Python client. A measurement
+  ends when the client has the files as an Arrow table.
+- **deltalake** loads the `DeltaTable`; a warm plan is `update_incremental()` and
+  `file_uris(file_pruning_predicate=...)`.
+- **delta-spark** builds a DataFrame with a filter and asks the JVM for its `inputFiles`. `snapshotPartitions` and shuffle
+  partitions are set to the number of cores, and the session has planned five queries on another table before.
+- **DuckDB delta** is the extension of DuckDB 1.5.5, the newest version that offers it as a package. It lists files only while it
+  scans, so it also reads three files of one row each.
+- **Nothing cached**: the service has just started with an empty store; the time includes registering the table.
+- **Warm**: after untimed runs of the same job. Delvec has 20 (for partitions 5), the others 5 or 1.
+- **{CLIENTS} clients at once**: processes on the same cores as the service, each sending requests without a pause.
+- **Memory** is that of the process, for delta-spark of the JVM (heap limit 6 GiB): "resident" after the warm jobs, "peak" over
+  its lifetime.
+- **Table**: 11 statistics columns, 29 partitions, a checkpoint as delta-spark writes it by default (statistics as JSON and as
+  columns, files in no particular order), and 20 commits after it.
+
+Run it with `make bench PART=reading`; `python -m benchmarks.large_table` creates the table, and `make bench` measures all parts."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ def reading(figures: Sequence[Figure]) -> list[str]:
     sizes = sorted({figure.files for figure in figures if figure.files is not None})
     contenders = list(dict.fromkeys(figure.contender for figure in figures))
     by = {(figure.files, figure.contender, figure.job): figure for figure in figures}
-    lines = ["", "## Planning on large tables", "", " ".join(_HOW.split("\n")), ""]
+    lines = ["", "## Planning on large tables", "", *unwrapped(_HOW), ""]
     lines += [measured_in(figure.run for figure in figures), ""]
     lines += [f"A table of {sizes[-1]:,} files:", ""]
     lines += ["| | goal | " + " | ".join(contenders) + " |", "|---|---:|" + "---:|" * len(contenders)]

@@ -5,12 +5,25 @@ from collections.abc import Sequence
 from benchmarks.commits_report import commits
 from benchmarks.contenders import CODEC
 from benchmarks.measure import Figure
-from benchmarks.provenance import machine
+from benchmarks.provenance import machine, unwrapped
 from benchmarks.reading_report import reading
 
 __all__ = ["markdown"]
 
 PEER = "delta-spark with DVs"
+_INTRODUCTION = """\
+Delvec beside delta-spark, deltalake and others. Each section says what was measured, how and when, and which command measures it again. Goals that were
+missed are marked **not met**. "DVs" are deletion vectors. The figures hold for this machine; nothing is extrapolated to others."""
+_HOW = """\
+Scans of a whole table, and plans of a table of many files. `make bench` measures this part and writes the page.
+
+- **Contenders.** All ran in one process and one Spark session, in turn. delta-spark ran with `snapshotPartitions` and shuffle partitions set to the number
+  of cores. All write Parquet with {codec}.
+- **Table**: {rows:,} rows like people10m in one file, 8 columns.
+- **Runs.** Each job had {warm} untimed runs first (a third for scans), then {runs} measured ones. The median is given, then the fastest and the slowest run.
+  `x` is the speedup over delta-spark with DVs in the same run. A job is always measured with all its contenders, but not all jobs on one day.
+- **Check.** Before scans, all contenders counted the same number of rows. Each scan decodes all columns and folds them into one hash.
+- **`count over`** reads the files; **`count()`** is each contender's own, which statistics can answer."""
 _TABLE = "| job | contender | seconds | runs | x | measured |"
 
 
@@ -19,8 +32,8 @@ def _of_vectors(figures: Sequence[Figure]) -> str:
     if not files:
         return ""
     return (
-        f"The scan of files with deletion vectors reads a table of {files} files of 1,000 rows, in which delta-spark "
-        "deleted a tenth of the rows in three of ten files; both contenders read rows with equal sums. "
+        f"\n- **Files with DVs**: a table of {files} files of 1,000 rows, in which delta-spark deleted a tenth of the rows in three "
+        "of ten files. Both contenders read rows with equal sums."
     )
 
 
@@ -53,22 +66,15 @@ def markdown(
     lines = [
         "# Benchmarks",
         "",
+        *unwrapped(_INTRODUCTION),
+        "",
         f"Machine: {machine()}.",
         *reading(large),
         *commits(committed),
         "",
         "## Scans and small plans",
         "",
-        (
-            f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
-            f"one Spark session, in turn. Each job had {warm} untimed runs first (a third for scans), then {runs} measured ones; the "
-            "median is given, then the fastest and the slowest run. `x` is the speedup over delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
-            f"{CODEC}. delta-spark ran with "
-            f"`snapshotPartitions` and shuffle partitions set to the number of cores. {_of_vectors(figures)}"
-            "`count over` reads the files; `count()` is each contender's own, which statistics can answer. "
-            "Parts of the page can be measured separately, but a job always with all its contenders. "
-            "`make bench` writes this page."
-        ),
+        *unwrapped(_HOW.format(rows=rows, warm=warm, runs=runs, codec=CODEC) + _of_vectors(figures)),
         "",
         _TABLE,
         "|---|---|---:|---:|---:|---|",

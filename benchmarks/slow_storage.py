@@ -17,11 +17,16 @@ from benchmarks.measure import Figure
 from benchmarks.provenance import section_head
 
 _ROWS = 1_000_000
-_HOW = """Delvec is `delvec serve` with default settings and an SQLite store on local disk, in a separate process. Before it
-writes a deletion vector file and before it creates a version, it waits for the delay in the table: these are the two writes
-of a commit, and an object store takes 10 to 100 ms for each. "503" is the share of versions that storage refuses at first; the
-service retries them. Each client is a process that deletes one row at a time whose index it has, without a pause.
-"Alone" is `delvec.groupCommit=false`. `make bench PART=storage` runs this part."""
+_HOW = """\
+Commits where each write takes as long as on an object store, which needs 10 to 100 ms.
+
+- **Delvec** is `delvec serve` with default settings and an SQLite store on local disk, in a separate process. It waits for the delay in
+  the table before each of the two writes of a commit: the deletion vector file, and the version.
+- **503** is the share of versions that storage refuses at first; the service retries them.
+- **Clients** are processes that delete one row at a time whose index they have, without a pause.
+- **Grouped** is the default, **alone** is `delvec.groupCommit=false`.
+
+Run it with `make bench PART=storage`."""
 
 
 @dataclass(frozen=True)

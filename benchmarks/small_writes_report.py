@@ -22,16 +22,35 @@ _STEADY = 1.1
 _Figure = TypeVar("_Figure", Batches, Erasure)
 _WHEN = ("before", "after", "optimized")
 _HOW = """\
-Two jobs that tables of others have every day. Changes of a source database arrive in micro-batches, and each is one MERGE: about {updates} updates, {deletes} deletes and {inserts} inserts with an
-operation column (`WHEN MATCHED AND op = 'D' THEN DELETE`, `WHEN MATCHED THEN UPDATE SET *`, `WHEN NOT MATCHED AND op <> 'D' THEN INSERT *`), read from a Parquet file. The keys are spread over
-the whole table of the row changes above: {rows:,} rows in 32 files. The rows come from a generator of our own: there was no way to download data of a known benchmark. Delvec applies {batches:,} batches, and the peers as many as fit in the time; the
-table says how many. Contenders took turns, {rounds} of them, after {untimed} untimed batches each on a table of {small:,} rows. Of fewer than 100 batches p99 is the slowest. "First" and "last" are the medians of the first and of the last hundred batches, or of
-both halves if there are fewer than 200. After as many batches as a contender applied, its rows were equal to those of each that applied as many: equal counts, and equal sums of a hash over all columns, by time travel. A scan of all columns is one run, a look-up of a row by its id the
-median of five; what is read after the batches has had as many as the contender applied. OPTIMIZE ran once, with each contender's defaults; no contender had any maintenance in between, so that each batch left one more small file, with ids of the whole table, for the next to open.
-In an erasure {keys:,} persons are deleted from {files:,} files of {file_rows:,} rows, {per_file:g} from each file, until no byte of them is left in a data file: Delvec deletes by keys, delta-spark by MERGE with a source of keys, because its DELETE takes no subquery, then both rewrite the files with deletion vectors (PURGE) and
-delete the old ones (VACUUM without retention; delta-spark's lists the table in a task per core, and not in its 10,000). deltalake rewrites them in its MERGE, and deletes the old ones. Afterwards every Parquet file in the table's folder was read, whether a version names it or not: "texts left" is how many of the erased persons' texts were found. Statistics in the log
-are not part of it: they stay until [its retention](erasure.md) is over. Each contender had an untimed erasure of a small table first. Bytes read are those of system calls of all its processes, from the system's cache too; bytes written are of objects added to the table's storage. All write Parquet with {codec}.
-`make bench PART=small-writes` runs this part; `--quick` takes a minute or two with small tables."""
+Two everyday jobs: small batches of changes, and the erasure of persons.
+
+**Micro-batches.** Changes of a source database, each batch one MERGE:
+
+- **Batch**: about {updates} updates, {deletes} deletes and {inserts} inserts with an operation column, read from a Parquet file: `WHEN MATCHED AND op = 'D' THEN
+  DELETE`, `WHEN MATCHED THEN UPDATE SET *`, `WHEN NOT MATCHED AND op <> 'D' THEN INSERT *`.
+- **Table**: that of the row changes above, {rows:,} rows in 32 files; the keys are spread over all of it. The rows come from our own generator, because
+  data of a known benchmark could not be downloaded.
+- **How many**: up to {batches:,} batches in the time given. Each of {rounds} turns begins with Delvec; the peers share the time that is left.
+  The table says how many batches each applied.
+- **Untimed**: {untimed} batches for each contender, on a table of {small:,} rows.
+- **p99** of fewer than 100 batches is the slowest. **First** and **last** are the medians of the first and the last hundred batches, or of both halves if there are
+  fewer than 200.
+- **Check.** Contenders that applied equally many batches had equal rows at that point, by time travel: equal counts, and equal sums of a hash over all columns.
+- **Reading**: a scan of all columns is one run, a look-up of a row by its id the median of five. "After" is after the batches that the contender applied.
+- **Maintenance**: none in between, so each batch left one more small file, with ids of the whole table, for the next to open. OPTIMIZE ran once at the end, with each
+  contender's defaults.
+
+**Erasure.** {keys:,} persons are deleted from {files:,} files of {file_rows:,} rows, {per_file:g} from each file, until no byte of them is left in a data file:
+
+- **Delvec** deletes by keys, **delta-spark** by MERGE with a source of keys, because its DELETE takes no subquery. Then both rewrite the files with deletion vectors
+  (PURGE) and delete the old ones (VACUUM without retention; delta-spark's lists the table in a task per core, and not in its 10,000).
+- **deltalake** rewrites the files in its MERGE, and deletes the old ones.
+- **Texts left**: how many of the erased persons' texts were found in the Parquet files of the table's folder afterwards, whether a version names the file or not. Statistics
+  in the log are not part of it: they stay until [its retention](erasure.md) is over.
+- **Untimed**: an erasure of a small table for each contender.
+- **Bytes read** are those of system calls of all its processes, including reads from the system's cache. **Bytes written** are of objects added to the table's storage.
+
+All write Parquet with {codec}. Run it with `make bench PART=small-writes`; `--quick` takes a minute or two with small tables."""
 
 
 @dataclass(frozen=True)

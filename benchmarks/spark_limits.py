@@ -22,10 +22,14 @@ from benchmarks.tables import clone, write_people
 
 _ALONE = "Spark alone"
 _WARM = 3
-_HOW = """All contenders share one Spark session and take turns; the median is given, then the fastest and the slowest run. "Spark
-alone" writes or reads Parquet files of the same rows, and nothing else: no log, no statistics, no deletion vectors. For the
-change feed it reads the files with the changed rows, and for the scan the table's file with all rows, since it knows none that are deleted.
-`make bench PART=limits` runs this part."""
+_HOW = """\
+How much of the time is Spark's own: the same rows without a table format.
+
+- **Spark alone** writes or reads Parquet files of the same rows, and nothing else: no log, no statistics, no deletion vectors. For the
+  change feed it reads the files with the changed rows; for the scan the table's file with all rows, since it knows none that are deleted.
+- **Runs.** All contenders share one Spark session and take turns. The median is given, then the fastest and the slowest run.
+
+Run it with `make bench PART=limits`."""
 
 
 def main() -> None:

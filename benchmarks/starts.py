@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.dml_report import replaced
-from benchmarks.provenance import this_run
+from benchmarks.provenance import this_run, unwrapped
 
 _HERE = Path(__file__).resolve().parent.parent
 _SOURCES = ("kernel", "clients", "service")
@@ -39,12 +39,16 @@ with delvec.connect(warehouse=sys.argv[1]) as lake:
         taken.append(time.process_time() - began)
 print(statistics.median(taken))
 """
-_HOW = """Each start is a separate process, with compiled bytecode and files cached by the system. Figures are
-CPU time (user and system), because other work on the machine affects it least: the median, then the fastest and the
-slowest run. "Ready" is `delvec serve` with an existing SQLite store, until `GET /readyz` answers; any warm-up that
-continues after that is excluded. "Before" is the checkout that was measured alternately
-with this one. The machine was shared and busy, so single runs are up to 50 % slower than on an idle one.
-`make bench PART=starts` runs this part."""
+_HOW = """\
+How much CPU time it takes to start.
+
+- **Figures** are CPU time (user and system), because other work on the machine affects it least: the median, then the fastest and the
+  slowest run. The machine was shared and busy, so single runs are up to 50 % slower than on an idle one.
+- **Each start** is a separate process, with compiled bytecode and files cached by the system.
+- **Ready**: `delvec serve` with an existing SQLite store, until `GET /readyz` answers. Warm-up that continues after that is excluded.
+- **Before**, if there is such a column, is another checkout, measured alternately with this one.
+
+Run it with `make bench PART=starts`."""
 
 
 def main() -> None:
@@ -73,7 +77,7 @@ def main() -> None:
             checkout, scratch, arguments.table
         )
     titles = ["now", "before", "ratio"] if len(checkouts) > 1 else ["now"]
-    lines = ["## Starts", "", " ".join(_HOW.split("\n")), "", f"Measured {this_run()}.", ""]
+    lines = ["## Starts", "", *unwrapped(_HOW), "", f"Measured {this_run()}.", ""]
     lines += [f"| | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
     for job, run in jobs.items():
         lines.append(f"| {job} | {' | '.join(_measured(run, checkouts, arguments.runs))} |")

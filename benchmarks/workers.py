@@ -17,10 +17,15 @@ from benchmarks.measure import Figure
 from benchmarks.provenance import section_head
 
 _ROWS = 1_000_000
-_HOW = f"""`delvec serve --workers N`, with an SQLite store on local disk or a PostgreSQL server on the same machine that syncs its
-commits, too. {CLIENTS} clients delete one row at a time whose index they have, without a pause. Service, clients and PostgreSQL share
-the cores named below, so that more workers can only help until those are busy. The loads alternate; the rate is the median of the
-runs, and the latencies are those of the middle run (of two, the faster). `make bench PART=workers POSTGRESQL=URL` runs this part."""
+_HOW = f"""\
+Commits a second by the number of workers of `delvec serve --workers N`.
+
+- **Store**: SQLite on local disk, or a PostgreSQL server on the same machine that also syncs its commits.
+- **Clients**: {CLIENTS}, which delete one row at a time whose index they have, without a pause.
+- **Machine.** Service, clients and PostgreSQL share the cores named below, so more workers help only until those are busy.
+- **Runs.** The loads alternate. The rate is the median of the runs; the latencies are those of the middle run (of two, the faster).
+
+Run it with `make bench PART=workers POSTGRESQL=URL`."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from benchmarks.dml_jobs import EFFORT
 from benchmarks.dml_report import TITLE, replaced, with_section_of, write_page
 from benchmarks.dml_tables import listing, put_since
 from benchmarks.process_tree import ProcessTree
+from benchmarks.provenance import unwrapped
 from benchmarks.sweep import OPERATIONS, SHARES, Cell, cells
 
 SPARK, PEER = "Delvec on Spark", "delta-spark with DVs"
@@ -144,3 +145,9 @@ def test_cpu_is_that_of_children_of_children_too() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert ProcessTree(process.pid).cpu() >= 0.4
+
+
+def test_each_paragraph_and_item_of_a_method_is_one_line():
+    text = "What is\nmeasured.\n\n- **One**: a\n  b\n- **Two**\n\nRun it."
+
+    assert unwrapped(text) == ["What is measured.", "", "- **One**: a b", "- **Two**", "", "Run it."]
