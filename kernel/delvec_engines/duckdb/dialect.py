@@ -36,6 +36,7 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {
 }
 _INT_MIN: Final = -(2**31)
 _INT_MAX: Final = 2**31 - 1
+_NUMBER: Final = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
 _OF_DAYS: Final = frozenset({"year", "month", "week", "day"})
 """Units of the intervals with which a date stays a date."""
@@ -143,7 +144,7 @@ class _Writer(Operands):
             exp.Null: lambda _: "NULL",
             exp.Boolean: lambda node: "TRUE" if node.this else "FALSE",
             exp.HexString: lambda node: f"unhex({_literal(node.name)})",
-            exp.Literal: lambda node: _literal(node.name) if node.is_string else node.name,
+            exp.Literal: lambda node: _literal(node.name) if node.is_string else self._number(node),
             exp.Column: lambda node: quoted(self._rename.get(node.name, node.name)),
             exp.Is: self._is,
             exp.In: self._in,
@@ -251,6 +252,10 @@ class _Writer(Operands):
         return f"({this} BETWEEN {low} AND {high})"
 
     # --- arithmetic -----------------------------------------------------------------------------------------
+
+    def _number(self, node: exp.Expr) -> str:
+        # The only text that is written without quotes.
+        return node.name if _NUMBER.fullmatch(node.name) else self.refuse(node, f"{node.name!r} is no number")
 
     def _operand(self, node: exp.Expr) -> str:
         # A bare literal would take the column's type: TINYINT * 100 overflows in DuckDB, not in Spark.

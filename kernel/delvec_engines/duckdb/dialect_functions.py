@@ -121,8 +121,7 @@ class Operands:
         to, cast = node.args["to"], "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
         if to.this == exp.DType.DECIMAL:
             # Without arguments Spark means (10, 0) and DuckDB (18, 3).
-            size = ", ".join(each.name for each in to.expressions) or "10, 0"
-            name = f"DECIMAL({size})"
+            name = f"DECIMAL({', '.join(str(int(each.name)) for each in to.expressions) or '10, 0'})"
         elif to.this in _TYPES and not to.expressions:
             name = _TYPES[to.this]
         else:

@@ -4,6 +4,7 @@ Tested in `tests/unit/kernel/expressions/test_predicate.py`.
 """
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,6 +51,8 @@ MAX_NESTING: Final = 32
 MAX_DEPTH: Final = 64
 """Depth of the parsed expression; AND and OR chains of any length count as a few levels."""
 
+_SIZE: Final = re.compile(r"[0-9]{1,9}")
+_MAX_PRECISION: Final = 38
 _NAMES_SHOWN: Final = 20
 _SHORT_TEXT: Final = 100
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
@@ -176,12 +179,36 @@ def check_nodes(text: str, root: exp.Expr) -> None:
             what = "an empty IN list"
         if what is None and isinstance(node, exp.Between) and node.args.get("symmetric"):
             what = "BETWEEN SYMMETRIC"
+        if isinstance(node, exp.DataType):
+            _check_type(text, node)
         if what is not None:
             raise _at(
                 node,
                 text,
                 f"The predicate {short(text)} contains {what}, which cannot be evaluated row by row; use "
                 "only the table's own columns, and functions of one row.",
+            )
+
+
+def _check_type(text: str, node: exp.DataType) -> None:
+    """Reject sizes of a type that are not numbers of its range: sqlglot takes strings and names there, too."""
+    sizes = [each for each in node.expressions if isinstance(each, exp.DataTypeParam)]
+    if any(
+        each.this.is_string or each.args.get("expression") or not _SIZE.fullmatch(each.name) for each in sizes
+    ):
+        raise _at(
+            node,
+            text,
+            f"The predicate {short(text)} has a type whose size is not a whole number; write it as in DECIMAL(10, 2).",
+        )
+    if node.this == exp.DType.DECIMAL and sizes:
+        precision, scale = [*(int(each.name) for each in sizes), 0][:2]
+        if len(sizes) > 2 or not scale <= precision <= _MAX_PRECISION or not precision:  # noqa: PLR2004
+            raise _at(
+                node,
+                text,
+                f"The predicate {short(text)} has a decimal type that does not exist: its precision is 1 to "
+                f"{_MAX_PRECISION}, and its scale at most the precision.",
             )
 
 

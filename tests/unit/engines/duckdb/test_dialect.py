@@ -1,6 +1,7 @@
-"""Predicates of Spark SQL select the same rows as DuckDB SQL; what is not known to is refused."""
+"""Predicates of Spark SQL select the same rows as DuckDB SQL; what is not known to is refused, and nothing else is run."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 import duckdb
@@ -8,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from delvec_engines.duckdb.dialect import filter_sql, predicate_sql
-from delvec_errors import InvalidPredicate
+from delvec_errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions import predicate
+from delvec_kernel.expressions.spark_dialect import SPARK
+from delvec_kernel.expressions.table_expressions import allowed_expression
 from delvec_kernel.schema.types import StructType
 
 ROWS = pa.table(
@@ -118,3 +121,56 @@ def test_columns_are_quoted_and_renamed():
 
     assert duckdb.sql(f"SELECT * FROM rows WHERE {condition}").fetchall() == [(2, 1)]
     assert rows.num_rows == 2
+
+
+INJECTED = "5)) > 0 OR injected(1) --"
+IN_QUOTES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+OF_TYPES = {
+    "id = CAST(d AS DECIMAL(12, 3)) AND CAST(name AS STRING) = 'a'": [],
+    "d = 12.5BD OR id = 3L OR x = 1e2 OR name = r'a' OR name = X'41'": [],
+    "day + INTERVAL 1 DAY = DATE '2024-03-01'": [],
+    "named_struct('a', id).a = 1": [],
+}
+
+
+def hostile(text):
+    """Return the predicate with one word replaced by what would end an SQL expression, or with that after a word."""
+    for token in SPARK.tokenize(text):
+        for quote in ("'", '"', "`", "r'"):
+            word = f"{quote}{INJECTED}{quote[-1]}"
+            yield f"{text[: token.start]}{word}{text[token.end + 1 :]}"
+            yield f"{text[: token.end + 1]} {word}{text[token.end + 1 :]}"
+
+
+@pytest.mark.parametrize("text", [*SELECTED, *OF_TYPES])
+def test_no_text_of_a_predicate_is_written_without_quotes(text):
+    for attempt in hostile(text):
+        try:
+            written = predicate_sql(predicate.parse(attempt, SCHEMA))
+        except BadRequest:
+            continue
+        assert "injected" not in IN_QUOTES.sub("", written), attempt
+
+
+@pytest.mark.parametrize("size", [f"'{INJECTED}'", f"10, `{INJECTED}`", "id", "max", "10 'x'", "1.5"])
+@pytest.mark.parametrize("kind", ["DECIMAL({})", "ARRAY<DECIMAL({})>", "TIMESTAMP({})"])
+def test_the_size_of_a_type_is_a_number(size, kind):
+    text = f"coalesce(CAST(id AS {kind.format(size)}), NULL) IS NULL"
+
+    with pytest.raises(InvalidPredicate, match="size is not a whole number"):
+        predicate.parse(text, SCHEMA)
+
+
+@pytest.mark.parametrize("size", ["39", "0", "10, 11", "10, 2, 1"])
+def test_the_digits_of_a_decimal_type_are_those_of_spark(size):
+    with pytest.raises(InvalidPredicate, match="decimal type that does not exist"):
+        predicate.parse(f"CAST(id AS DECIMAL({size})) = 1", SCHEMA)
+
+
+def test_a_constraint_in_a_log_runs_nothing_but_itself():
+    allowed = allowed_expression(
+        f'coalesce(CAST(id AS DECIMAL("{INJECTED}"))) = 1', ["id"], "The constraint is"
+    )
+
+    with pytest.raises(InvalidPredicate, match="size is not a whole number"):
+        predicate.parse(allowed, SCHEMA)
