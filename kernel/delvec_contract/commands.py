@@ -152,7 +152,9 @@ class PlannedFiles(Answer):
     reason: str = Field(description="Why.")
     num_files: int
     size_in_bytes: int = Field(description="Bytes that would be read.")
-    new_size_in_bytes: int = Field(description="Bytes that would be written, about; without deleted rows.")
+    new_size_in_bytes: int = Field(
+        description="Approximate number of bytes that would be written, without deleted rows."
+    )
     files: list[str] = Field(description="Paths, as in the log, up to the request's limit.")
 
 
@@ -162,10 +164,12 @@ class OptimizePlan(Answer):
     result: Literal["dry-run"]
     read_version: int = Field(description="The version that was examined.")
     num_files: int = Field(description="Files that would be rewritten.")
-    new_files: int = Field(description="New files, about.")
+    new_files: int = Field(description="Approximate number of new files.")
     size_in_bytes: int = Field(description="Bytes that would be read.")
-    new_size_in_bytes: int = Field(description="Bytes that would be written, about.")
-    gain_bytes: int = Field(description="Bytes of deleted rows that a full scan would no longer read, about.")
+    new_size_in_bytes: int = Field(description="Approximate number of bytes that would be written.")
+    gain_bytes: int = Field(
+        description="Approximate bytes of deleted rows that a full scan would no longer read."
+    )
     num_considered_files: int = Field(description="Live files that were examined.")
     exceeds_limit: bool = Field(
         description="Whether that is more than this service rewrites itself (`DELVEC_DML_MAX_BYTES`)."

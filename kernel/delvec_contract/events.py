@@ -25,7 +25,7 @@ class CloudEvent(Answer):
     subject: str = Field(description="The table's name.")
     time: datetime = Field(description="When it happened.")
     sequence: str = Field(
-        description="A cursor: of two events the one that was recorded later has the greater one."
+        description="Where the event stands among all events: later ones have greater values. Can be sent as `cursor`."
     )
     datacontenttype: Literal["application/json"] = Field(
         default="application/json", description="The format of `data`."

@@ -92,7 +92,7 @@ class FleetTask(MaintenanceTask):
 class FleetTasksResponse(Answer):
     """Tasks of all tables, the running ones first, then newest first."""
 
-    tasks: list[FleetTask] = Field(description="At the most as many as were asked for.")
+    tasks: list[FleetTask] = Field(description="At most `limit` tasks.")
 
 
 class FleetConflict(CommitConflict):

@@ -36,7 +36,7 @@ class FindingFile(Answer):
     size_in_bytes: int
     points: float = Field(description="Points deducted from the score.")
     gain_bytes: int = Field(
-        description="Estimated bytes of the file that need no longer be read, or stored, afterwards."
+        description="Estimated bytes of the file that no longer have to be read, or stored, afterwards."
     )
 
 

@@ -466,5 +466,5 @@ class RepackResponse(Answer):
     new_vector_files: int = Field(description="Files that contain them now.")
     gain_bytes: int = Field(
         default=0,
-        description="Bytes of unneeded vectors in the old files, about; VACUUM frees them.",
+        description="Approximate bytes of vectors in the old files that nothing needs; VACUUM frees them.",
     )

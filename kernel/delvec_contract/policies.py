@@ -238,7 +238,7 @@ class LeaseResponse(Answer):
 class MaintenanceRun(Envelope):
     """A maintenance run on a table: what it did, why, and the result."""
 
-    id: TransactionId = Field(description="Of the run.")
+    id: TransactionId = Field(description="The id of the run.")
     table: Annotated[str, Field(max_length=200)] = Field(default="", description="The table's name.")
     policy: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="The policy of the run; absent if it had none."
@@ -318,7 +318,7 @@ class PlannedMaintenance(Answer):
     predicted_gain_bytes: int | None = Field(
         description="Bytes that scans would no longer read, or that would be freed in storage."
     )
-    predicted_gain_files: int | None = Field(description="Files fewer.")
+    predicted_gain_files: int | None = Field(description="The expected reduction in files.")
 
 
 class MaintenancePlanResponse(Answer):
@@ -331,4 +331,4 @@ class MaintenancePlanResponse(Answer):
 class MaintenanceRunsResponse(Answer):
     """Runs, newest first."""
 
-    runs: list[MaintenanceRun]
+    runs: list[MaintenanceRun] = Field(description="The runs, newest first.")

@@ -154,7 +154,7 @@ class DeleteDroppedRequest(Envelope):
     """Delete the files of a dropped table."""
 
     enforce_retention: StrictBool = Field(
-        default=True, description="Refuse before the time until which they are kept."
+        default=True, description="Refuse if their retention has not ended yet."
     )
 
 
@@ -317,7 +317,7 @@ class SnapshotResponse(Answer):
     )
     column_ranges: dict[str, ColumnRange] = Field(
         default_factory=dict,
-        description="By column that was asked for, if it is of integers or dates, and statistics tell its range exactly.",
+        description="Minimum and maximum of each requested column, if it has integers or dates and statistics determine them exactly.",
     )
     app_transactions: dict[str, int] = Field(default_factory=dict)
     domain_metadata: dict[str, str] = Field(default_factory=dict)

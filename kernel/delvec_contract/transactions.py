@@ -29,8 +29,8 @@ class TableCommit(Envelope):
 
     table: _Table
     commit: Commit = Field(
-        description="As a commit to this table alone. Its transaction id is the transaction's. One that changes nothing only "
-        "has what it read checked."
+        description="The same as a commit to this table alone, with the transaction's id. If it changes nothing, only what it "
+        "read is checked."
     )
 
 

@@ -42,11 +42,15 @@ router = resource_router("probes", prefix="")
     },
 )
 async def metrics(
-    request: Request, service: ServiceState, accept: Annotated[str, Header()] = "text/plain"
+    request: Request,
+    service: ServiceState,
+    accept: Annotated[
+        str, Header(description="OpenMetrics if it names that format; otherwise Prometheus' text format.")
+    ] = "text/plain",
 ) -> Response:
     """Return the metrics of the service.
 
-    The request has no lane: metrics matter most when everything else is waiting.
+    The request never waits in a queue: metrics matter most when other requests do.
     """
     if not service.settings.metrics:
         raise BadRequest("Metrics are turned off; turn them on with DELVEC_METRICS=true.")

@@ -52,7 +52,7 @@ def undrop_table(call: Call[UndropRequest]) -> TableResource:
 
 
 def delete_dropped_table(call: Call[DeleteDroppedRequest]) -> DeletedTableResponse:
-    """Delete the files of a dropped table, when the time is over for which they are kept."""
+    """Delete the files of a dropped table once their retention has ended."""
     service, table = call.service, _dropped(call)
     deleted_table = delete_dropped(
         service.tables,
