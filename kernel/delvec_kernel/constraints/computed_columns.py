@@ -81,8 +81,10 @@ def check_default(field: StructField, text: str) -> None:
 def _check_expression(field: StructField, text: Any, schema: StructType, what: str) -> None:
     if not isinstance(text, str):
         raise _refused(field, f"has a {what} that is not a string")
+    asked_text = f"({text}\n) IS NULL"
     try:
-        found = SPARK.parse(f"({text}\n) IS NULL")
+        with predicates.limited_nesting():
+            found = SPARK.parser().parse(predicates.bounded_tokens(asked_text), asked_text)
         asked = found[0] if len(found) == 1 else None
         if not isinstance(asked, exp.Is) or not isinstance(asked.this, exp.Paren):
             raise _refused(field, f"has a {what} that is not a single expression: {text[:200]!r}")
@@ -94,8 +96,11 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
             )
     except SqlglotError as error:
         raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be parsed as SQL") from error
+    except InvalidPredicate as error:
+        reason = error.message.replace("The predicate", "the expression", 1).removesuffix(".")
+        raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be parsed: {reason}") from error
     try:
-        root = predicates.parse(f"({text}\n) IS NULL", schema).expression
+        root = predicates.parse(asked_text, schema).expression
     except UnknownColumn as error:
         raise _refused(
             field,

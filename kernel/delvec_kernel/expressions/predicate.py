@@ -37,7 +37,7 @@ from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_func
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["MAX_LENGTH", "Predicate", "Resolve", "limited_nesting", "parse"]
+__all__ = ["MAX_LENGTH", "Predicate", "Resolve", "bounded_tokens", "limited_nesting", "parse"]
 
 
 Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
@@ -105,6 +105,19 @@ def parse(
             aggregate, a window function or a parameter.
         UnknownColumn: a column or struct field is not in the schema; suggests similar names.
     """
+    tokens = bounded_tokens(text)
+    check_nesting(text, tokens)
+    find = resolve or (lambda parts: _path(text, parts, schema))
+    with limited_nesting():
+        return _parse(text, tokens, schema, find, boolean=boolean)
+
+
+def bounded_tokens(text: str) -> list[Token]:
+    """Return the tokens of an expression, which are not too many to parse.
+
+    Raises:
+        InvalidPredicate: it is not text, too long, or not made of tokens.
+    """
     if not isinstance(text, str):
         raise InvalidPredicate(f"A predicate must be SQL text, not {type(text).__name__}.")
     if len(text) > MAX_LENGTH:
@@ -118,10 +131,7 @@ def parse(
         )
     tokens = _tokens(text)
     check_size(text, tokens)
-    check_nesting(text, tokens)
-    find = resolve or (lambda parts: _path(text, parts, schema))
-    with limited_nesting():
-        return _parse(text, tokens, schema, find, boolean=boolean)
+    return tokens
 
 
 def _parse(

@@ -6,6 +6,8 @@ import pytest
 from tests.support.altered_table import Table, change, field, struct
 
 from delvec_errors import InvalidSchema, InvalidTableChange, UnknownColumn
+from delvec_kernel.constraints import computed_columns
+from delvec_kernel.schema.types import StructType
 
 
 def test_a_default_is_set_changed_and_dropped():
@@ -40,6 +42,23 @@ def test_a_default_is_set_changed_and_dropped():
 def test_invalid_defaults_are_refused(column, default, kind):
     with pytest.raises(kind):
         Table().alter(change(column, default=default))
+
+
+@pytest.mark.parametrize(
+    ("default", "reason"),
+    [
+        ("(" * 300 + "1" + ")" * 300, "nested too deeply"),
+        ("NOT " * 5000 + "TRUE", "nested too deeply"),
+        ("+".join(["1"] * 20_000), "names, operators and brackets"),
+        ("'" + "x" * 200_000 + "'", "characters"),
+    ],
+    ids=["brackets", "prefixes", "operators", "text"],
+)
+def test_a_default_that_takes_long_to_parse_is_refused(default, reason):
+    schema = StructType.from_json(struct(field("name", "string", CURRENT_DEFAULT=default)))
+
+    with pytest.raises(InvalidSchema, match=f"(?s)cannot be parsed: .*{reason}"):
+        computed_columns.check(schema)
 
 
 def test_a_default_that_cannot_be_cast_to_the_column_is_refused():
