@@ -226,17 +226,17 @@ def vend_temporary_credentials(
 ) -> dict[str, Any]:
     """Issue short-lived credentials for a table's files, or for those of a staging table; none for local ones."""
     bind_log_context(change=body.operation)
-    issued = _issued(names, service, body)
-    if not issued:
+    [issued] = _issued(names, service, body)
+    config = issued["config"]
+    if not config:
         return {}
-    config = issued[0]["config"]
     return {
         "aws_temp_credentials": {
             "access_key_id": config.get("s3.access-key-id"),
             "secret_access_key": config.get("s3.secret-access-key"),
             "session_token": config.get("s3.session-token"),
         },
-        "expiration_time": issued[0]["expiration-time-ms"],
+        "expiration_time": issued["expiration-time-ms"],
     }
 
 

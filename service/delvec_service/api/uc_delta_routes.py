@@ -7,6 +7,7 @@ Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
 import json
+import time
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -323,7 +324,7 @@ def vend_managed_credentials(
     table: _Part,
     operation: _Operation = "READ",
 ) -> dict[str, Any]:
-    """Issue short-lived credentials for a table's files; none for local ones."""
+    """Issue short-lived credentials for a table's files; empty ones for local files."""
     opened = names.open(catalog, schema, table, "writer" if operation == "READ_WRITE" else "reader")
     bind_log_context(change=operation)
     service.tables.places.check_table(opened.record, names.access)
@@ -370,20 +371,25 @@ def table_credentials(
 def storage_credentials(
     service: Service, names: CatalogNames, location: str, use: Use
 ) -> list[dict[str, Any]]:
-    """Return credentials for a location in the form of the API; none for local files.
+    """Return credentials for a location in the form of the API.
+
+    For local files, which need none, they have no configuration, as Unity Catalog's own: its Hadoop connector and kernel-rs
+    take an empty list for an error.
 
     Raises:
         CredentialVendingUnsupported: the store cannot issue them.
     """
     if location.startswith(_LOCAL):
-        return []
-    vended = service.credentials.vend(location, use, names.access.name)
+        expires_at, config = time.time() + service.settings.credential_seconds, {}
+    else:
+        vended = service.credentials.vend(location, use, names.access.name)
+        expires_at, config = vended.expires_at.timestamp(), dict(vended.config)
     return [
         {
             "prefix": f"{location}/",
             "operation": "READ" if use == "READ" else "READ_WRITE",
-            "expiration-time-ms": int(vended.expires_at.timestamp() * 1000),
-            "config": dict(vended.config),
+            "expiration-time-ms": int(expires_at * 1000),
+            "config": config,
         }
     ]
 

@@ -1,6 +1,7 @@
 """The Unity Catalog APIs: names, creation, what a table looks like, and who may do what."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,27 @@ def test_a_table_that_delvec_created_has_a_folder_for_staged_commits_once_it_is_
     staged.rmdir()
     staged.touch()  # stands in for a folder that the service cannot make
     assert ManagedTable(client, "ours").load()["latest-table-version"] == 0
+
+
+def test_local_files_have_credentials_without_configuration(client):
+    # As Unity Catalog answers. Its Hadoop connector and kernel-rs take an empty list for an error.
+    table = ManagedTable(client, "people")
+    staging = table.stage()
+    asked = client.get(f"{DELTA}/staging-tables/{table.uuid}/credentials").json()
+    assert asked["storage-credentials"][0] | {"expiration-time-ms": 0} == {
+        "prefix": f"{table.location}/",
+        "operation": "READ_WRITE",
+        "expiration-time-ms": 0,
+        "config": {},
+    }
+    assert staging["storage-credentials"][0]["config"] == {}
+    table.write_log(f"{0:020}.json", table.first_actions(staging))
+    assert table.register().status_code == 200
+    for operation in ("READ", "READ_WRITE"):
+        answer = client.get(f"{table.url}/credentials", params={"operation": operation})
+        [issued] = answer.json()["storage-credentials"]
+        assert (issued["operation"], issued["config"]) == (operation, {})
+        assert issued["expiration-time-ms"] > time.time() * 1000
 
 
 def test_the_place_of_another_name_is_refused(client):
