@@ -45,7 +45,8 @@ _EXACT_INTEGERS: Final = 2**53
 _LOSS_BITS: Final = 50
 """A bound computed and written as a double differs from the value by less than 2**-50 of it: deltalake rounds three times, by
 at most 2**-53 each."""
-
+_INTEGER_ENDS: Final = Decimal(-(2**63)), Decimal(2**63 - 1)
+"""deltalake casts the bounds of decimals without fraction to 64 bits, and writes these for all that lie beyond."""
 
 _WIDE: Final = Context(prec=DECIMAL_DIGITS + 1)
 
@@ -197,11 +198,15 @@ def _decimals(bounds: pa.Array, data_type: DecimalType, *, upper: bool) -> Outer
         pc.less_equal(_digits(numbers), _WRITTEN_DIGITS),
         pc.equal(doubles.cast(wide), numbers.cast(wide)),
     )
-    loss = pc.multiply(pc.abs(doubles), 2.0**-_LOSS_BITS).cast(bounds.type)
-    margin = pc.add(loss.cast(wide), pa.scalar(unit, wide))
-    moved_numbers = (pc.add if upper else pc.subtract)(numbers.cast(wide), margin)
     # No value is beyond those of the type. Unary minus would round to 28 digits.
     most = Decimal(10**data_type.precision - 1).scaleb(-data_type.scale, _WIDE)
+    loss = pc.multiply(pc.abs(doubles), 2.0**-_LOSS_BITS).cast(bounds.type)
+    margin = pc.add(loss.cast(wide), pa.scalar(unit, wide))
+    if most >= _INTEGER_ENDS[-1]:
+        at_ends = [pc.equal(numbers, pa.scalar(end, numbers.type)) for end in _INTEGER_ENDS]
+        is_rounded = pc.or_(is_rounded, pc.or_(*at_ends))
+        margin = pc.if_else(at_ends[upper], pa.scalar(most, wide), margin)
+    moved_numbers = (pc.add if upper else pc.subtract)(numbers.cast(wide), margin)
     limits = [pa.scalar(each, moved_numbers.type) for each in (most.copy_negate(), most)]
     moved_numbers = pc.min_element_wise(pc.max_element_wise(moved_numbers, limits[0]), limits[1]).cast(
         bounds.type

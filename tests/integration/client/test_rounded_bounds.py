@@ -85,6 +85,24 @@ def test_filters_find_decimals_that_deltalake_has_rounded_and_skip_the_rest(amou
     assert len(amounts.plan(predicate="amount > 123456789012346000")[0]) == 0
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_decimals_are_found_whose_bounds_deltalake_cuts_to_64_bits(lake, tmp_path, has_checkpoint):
+    # deltalake states -2**63 and 2**63 - 1 of a column without fraction whose values lie beyond.
+    numbers = [Decimal("-9e30"), Decimal("-1e19"), Decimal(5), Decimal("1e19"), Decimal("9e30")]
+    rows = pa.table({"number": pa.array(numbers, pa.decimal128(38, 0))})
+    deltalake.write_deltalake(tmp_path / "t", rows)
+    if has_checkpoint:
+        deltalake.DeltaTable(tmp_path / "t").create_checkpoint()
+    table = lake.table(tmp_path / "t")
+    for number in numbers:
+        assert table.count(f"number = {number:f}") == 1
+    assert [table.count(where) for where in (f"number < {-(2**64)}", f"number > {2**64}")] == [1, 1]
+    found = lake.sql(f"SELECT min(number) AS low, max(number) AS high FROM '{tmp_path / 't'}'")
+    assert found.to_pylist() == [{"low": numbers[0], "high": numbers[-1]}]
+    table.delete(f"number < {-(2**64)}")
+    assert numbers[0] not in table.to_arrow()["number"].to_pylist()
+
+
 def test_a_file_compacted_from_exact_and_rounded_bounds_keeps_all_rows(amounts):
     amounts.append(pa.table({"amount": key(Decimal("123456789012345677.77"))["amount"], "name": ["ours"]}))
     amounts.optimize.compact()

@@ -55,6 +55,11 @@ def deltalake(value):
     return Raw(repr(float(int(value.scaleb(scale, WIDE))) / 10.0**scale))
 
 
+def deltalake_integers(value):
+    """deltalake, of a decimal without fraction: the double cast to 64 bits, as Rust does it."""
+    return Raw(min(max(int(float(value)), -(2**63)), 2**63 - 1))
+
+
 def exactly(value):
     return Raw(f"{value:f}") if isinstance(value, Decimal) else Raw(value)
 
@@ -154,9 +159,9 @@ KINDS = {
         f"decimal({precision},{scale})": (
             decimals(precision, scale),
             pa.decimal128(precision, scale),
-            [*_NUMBERS, deltalake],
+            [*_NUMBERS, deltalake if scale else deltalake_integers],
         )
-        for precision, scale in ((15, 2), (17, 1), (20, 2), (38, 0), (38, 10), (38, 22), (38, 37))
+        for precision, scale in ((15, 2), (17, 1), (20, 0), (20, 2), (38, 0), (38, 10), (38, 22), (38, 37))
     },
 }
 
@@ -277,6 +282,7 @@ def test_what_no_writer_of_doubles_writes_is_exact(kind, arrow, value):
         ("decimal(20,2)", pa.decimal128(38, 2), Decimal("123456789012345660.00")),
         ("decimal(17,1)", pa.decimal128(38, 1), Decimal("900719925474099.2")),
         ("decimal(38,0)", pa.decimal128(38, 0), Decimal(int(1.1e37))),
+        ("decimal(38,0)", pa.decimal128(38, 0), Decimal(2**63 - 1)),
         ("double", pa.float64(), 1.5),
         ("timestamp", pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
         ("string", pa.string(), "a"),
