@@ -31,7 +31,7 @@ from pyroaring import BitMap64
 
 from delvec_contract.codec import checked
 from delvec_contract.transactions import TransactionRequest
-from delvec_errors import CommitOutcomeUnknown, ConcurrentModification
+from delvec_errors import CommitOutcomeUnknown, ConcurrentModification, ServiceUnavailable
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.features.managed_tables import TABLE_ID
@@ -160,8 +160,8 @@ class History:
                 self.together(dice, service, tables, one)
             one.outcome = "committed"
             one.ended = self.tick()
-        except CommitOutcomeUnknown:
-            pass
+        except (CommitOutcomeUnknown, ServiceUnavailable):
+            pass  # if it was sent twice, a busy database says nothing about the first time
         except ConcurrentModification:
             one.outcome = "refused"
 

@@ -118,16 +118,34 @@ class Campaign:
 
     def table(self):
         """Begin with a new table, which one engine or the other creates."""
-        if self.rows:
-            self.lake.drop(NAME)
+        if self._exists():
+            self._surely(lambda: self.lake.drop(NAME), lambda: not self._exists())
         if self.random.random() < 0.5:
-            self.lake.create_table(NAME, "id long, n long", managed=True)
+            self._surely(lambda: self.lake.create_table(NAME, "id long, n long", managed=True), self._exists)
         else:
-            self.spark.sql(f"CREATE TABLE delvec.{NAME} (id LONG, n LONG) USING DELTA")
+            create = f"CREATE TABLE delvec.{NAME} (id LONG, n LONG) USING DELTA"
+            self._surely(lambda: self.spark.sql(create), self._exists)
         self.rows, self._version = {}, 0
         first = self._insert("delvec")
-        self.lake.table(NAME).append(_table(first.after))
-        self.rows |= first.after
+        is_acknowledged = self._run(first)
+        self._wait()
+        found = {row["id"]: row["n"] for row in self._read(State(self._facts()))}
+        self._settle(first, found, is_acknowledged=is_acknowledged)
+
+    def _exists(self):
+        return any(each.name == NAME for each in self.lake.tables())
+
+    def _surely(self, act, is_done):
+        """Do something that replicas may die of, until it is done."""
+        for _ in range(10):
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - the errors of three engines
+                self.errors.write(f"a new table: {error}\n\n")
+                self._wait()
+            if is_done():
+                return
+        raise AssertionError("no new table")
 
     def round(self, number):
         """Run five statements at once, while replicas die, and check the table."""
