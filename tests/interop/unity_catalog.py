@@ -43,4 +43,8 @@ def catalog_session(folder, spark):
         session.conf.set("spark.sql.catalog.delvec", "io.unitycatalog.spark.UCSingleCatalog")
         session.conf.set("spark.sql.catalog.delvec.uri", url)
         session.conf.set("spark.sql.catalog.delvec.token", _TOKEN)
+        # delta-spark looks for the catalog in the active session, which writers of frames do not set.
+        active = session._jvm.org.apache.spark.sql.SparkSession
+        active.setActiveSession(session._jsparkSession)
         yield session, url, _TOKEN
+        active.setActiveSession(spark._jsparkSession)
