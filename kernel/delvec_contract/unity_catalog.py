@@ -59,6 +59,7 @@ class CreateManagedTableRequest(Answer):
     name: _Name
     table_type: Literal["MANAGED", "EXTERNAL"] = "MANAGED"
     location: FilePath
+    uniform: JsonObject | None = None
 
 
 class StagedCommitFile(Answer):
@@ -87,6 +88,9 @@ class TableUpdate(Answer):
     latest_published_version: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     uniform: JsonObject | None = None
     comment: Annotated[str | None, Field(max_length=100_000)] = None
+    updates: Annotated[dict[str, Any], Field(max_length=10_000)] = Field(default_factory=dict)
+    removals: Annotated[list[str], Field(max_length=10_000, fail_fast=True)] = Field(default_factory=list)
+    domains: Annotated[list[str], Field(max_length=1000, fail_fast=True)] = Field(default_factory=list)
 
 
 class UpdateManagedTableRequest(Answer):

@@ -19,7 +19,6 @@ from delvec_contract.unity_catalog import (
 )
 from delvec_errors import (
     BadRequest,
-    CredentialVendingUnsupported,
     DelvecError,
     NamespaceNotFound,
     TableNotFound,
@@ -29,6 +28,7 @@ from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.uc_delta_routes import (
     Names,
+    path_credentials,
     register_external,
     staging_credentials,
     table_credentials,
@@ -209,14 +209,7 @@ def vend_path_credentials(
     names: Names, service: ServiceState, body: PathCredentialsRequest
 ) -> dict[str, Any]:
     """Return none for a local place that the caller may use; on object stores refuse: there is no table to confine them to."""
-    names.access.require_place(service.tables, body.url, None)
-    location = service.tables.within_roots(body.url, None)
-    if not location.startswith("file:"):
-        raise CredentialVendingUnsupported(
-            f"No credentials are issued for {location}: it is not a table yet, and its clients write the log themselves. Give the "
-            "engine its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
-            location=location,
-        )
+    path_credentials(service, names, body.url, "READ_WRITE")
     return {}
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from fastapi import APIRouter, Depends, Path, Query, Response, status
 
 from delvec_contract.alterations import AlterRequest
+from delvec_contract.shapes import FilePath
 from delvec_contract.tables import TableRequest
 from delvec_contract.unity_catalog import (
     CreateManagedTableRequest,
@@ -33,6 +34,7 @@ from delvec_errors import (
     StorageError,
     TableAlreadyExists,
     TableNotFound,
+    UnsupportedOperation,
 )
 from delvec_kernel.alter_table.change_types import SetComment
 from delvec_kernel.features.managed_tables import is_catalog_managed
@@ -63,6 +65,7 @@ __all__ = [
     "check_report",
     "names",
     "new_name",
+    "path_credentials",
     "register_external",
     "routers",
     "staged_place",
@@ -83,6 +86,7 @@ _ENDPOINTS: Final = [
     f"POST /v1{_TABLE}/rename",
     f"GET /v1{_TABLE}/credentials",
     f"POST /v1{_TABLE}/metrics",
+    "GET /v1/temporary-path-credentials",
 ]
 _LOCAL: Final = ("file:", "memory:")
 _COMMENT: Final = "set-table-comment"
@@ -99,7 +103,12 @@ _FROM_THE_LOG: Final = frozenset(
     }
 )
 """Changes that the log carries; the request only repeats them."""
-_REPORTS: Final = {"set-latest-backfilled-version", "update-metadata-snapshot-version"}
+_OF_EXTERNAL: Final = "update-metadata-snapshot-version"
+_REPORTS: Final = {"set-latest-backfilled-version", _OF_EXTERNAL}
+_OPPOSITES: Final = (
+    ("set-properties", "remove-properties"),
+    ("set-domain-metadata", "remove-domain-metadata"),
+)
 
 
 class CommitRoute(LenientRoute):
@@ -220,6 +229,7 @@ def create_managed_table(
     name = full_name(schema, body.name)
     names.access.require_name(name, "maintainer")
     bind_log_context(table=name)
+    _check_uniform(body.uniform, name)
     if body.table_type == "EXTERNAL":
         return _loaded(service, register_external(service, names, name, body.location))
     record = service.staging.create(name, body.location)
@@ -271,6 +281,11 @@ def update_managed_table(
     def check_before(snapshot: Snapshot) -> None:
         # Not before the race for the version is decided: who lost it may have seen the winner's version in the log.
         check_report(_reported(actions), opened, snapshot.version)
+        if _OF_EXTERNAL in actions and is_catalog_managed(snapshot.protocol):
+            raise BadRequest(
+                f"Table '{opened.name}' is managed, and {_OF_EXTERNAL} is for external tables only; stage a commit.",
+                table=opened.name,
+            )
         if tag is not None and tag.etag != etag(snapshot):
             what = (
                 f"The etag of table '{opened.name}' is {etag(snapshot)}, not {tag.etag!r}: its metadata has changed. "
@@ -336,6 +351,34 @@ def report_managed_metrics(names: Names, catalog: _Part, schema: _Part, table: _
     """Accept the report of a commit and discard it: the log has the metrics."""
     names.record(catalog, schema, table, "writer")
     return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@_reading.get("/temporary-path-credentials")
+def vend_delta_path_credentials(
+    names: Names, service: ServiceState, location: FilePath, operation: _Operation = "READ"
+) -> dict[str, Any]:
+    """Issue credentials for the place of an external table to be: empty ones, for local files."""
+    return {"storage-credentials": path_credentials(service, names, location, operation)}
+
+
+def path_credentials(
+    service: Service, names: CatalogNames, place: str, operation: Use
+) -> list[dict[str, Any]]:
+    """Return credentials without configuration for a local place that the caller may use.
+
+    Raises:
+        DelvecError: it is not the caller's.
+        CredentialVendingUnsupported: it is on an object store, where there is no table to confine them to.
+    """
+    names.access.require_place(service.tables, place, None)
+    location = service.tables.within_roots(place, None)
+    if not location.startswith(_LOCAL):
+        raise CredentialVendingUnsupported(
+            f"No credentials are issued for {location}: it is not a table yet, and its clients write the log themselves. Give the "
+            "engine its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
+            location=location,
+        )
+    return storage_credentials(service, names, location, operation)
 
 
 def register_external(service: Service, names: CatalogNames, name: str, location: str) -> OpenTable:
@@ -444,7 +487,36 @@ def _by_action(opened: OpenTable, updates: list[TableUpdate]) -> dict[str, Table
     added = by_action.get("add-commit")
     if added is not None and added.commit is None:
         raise BadRequest(f"The add-commit of table '{opened.name}' has no commit.", table=opened.name)
+    if added is not None:
+        _check_uniform(added.uniform, opened.name)
+    for setting, removing in _OPPOSITES:
+        both = _keys(by_action, setting) & _keys(by_action, removing)
+        if both:
+            raise BadRequest(
+                f"The update of table '{opened.name}' sets and removes {min(both)[:200]!r}; do one of the two.",
+                table=opened.name,
+            )
     return by_action
+
+
+def _keys(by_action: dict[str, TableUpdate], action: str) -> set[str]:
+    """Return the properties or domains that an action sets or removes."""
+    update = by_action.get(action)
+    return set() if update is None else {*update.updates, *update.removals, *update.domains}
+
+
+def _check_uniform(uniform: Any, name: str) -> None:
+    """Reject Iceberg metadata that a client has written: the service would not keep it.
+
+    Raises:
+        UnsupportedOperation: there is some.
+    """
+    if uniform is not None:
+        raise UnsupportedOperation(
+            f"Iceberg metadata of table '{name}' cannot be given to the catalog (UniForm); leave out "
+            "delta.universalFormat.enabledFormats, and publish the table as Iceberg with Delvec: docs/iceberg.md.",
+            table=name,
+        )
 
 
 def _apply_alone(

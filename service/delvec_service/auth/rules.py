@@ -182,6 +182,7 @@ RULES: Final[Mapping[str, Rule]] = {
                 Rule("body", "reader").does("vend_managed_credentials"),
             ),
             ("POST", f"{_SCHEMA}/tables/{{table}}/metrics", Rule("body", "writer")),
+            ("GET", "/temporary-path-credentials", Rule("body", "maintainer")),
         )
     },
     **{

@@ -14,6 +14,7 @@ from delvec_service.store.registry import Registry
 
 ADMIN = "the-configured-token"
 ROLES = ("reader", "writer", "maintainer", "admin")
+UNIFORM = {"iceberg": {"metadata-location": "file:///m.json", "converted-delta-version": 1}}
 NESTED = {
     "type": "struct",
     "fields": [
@@ -126,6 +127,7 @@ def test_the_place_of_another_name_is_refused(client):
         answer = other.register(location=location)
         assert answer.status_code in (400, 403), answer.text
     assert client.get(other.url).status_code == 404
+    assert table.register(uniform=UNIFORM).status_code == 400  # nobody would keep it
     assert table.register().status_code == 200
     assert table.register().status_code == 200
     assert table.load()["latest-table-version"] == 0
@@ -181,6 +183,28 @@ def test_requirements_and_updates_that_make_no_sense_are_refused(people):
         ({"updates": [{"action": "set-properties", "updates": {"a": "b"}}]}, 400),
         ({"updates": [{"action": "set-latest-backfilled-version", "latest-published-version": 7}]}, 400),
         ({"updates": [body["updates"][0], {**body["updates"][1], "latest-published-version": 1}]}, 400),
+        ({"updates": [{"action": "update-metadata-snapshot-version", "last-commit-version": 1}]}, 400),
+        (
+            {
+                "updates": [
+                    *body["updates"],
+                    {"action": "set-properties", "updates": {"a": "b"}},
+                    {"action": "remove-properties", "removals": ["c", "a"]},
+                ]
+            },
+            400,
+        ),
+        (
+            {
+                "updates": [
+                    *body["updates"],
+                    {"action": "set-domain-metadata", "updates": {"delta.clustering": {}}},
+                    {"action": "remove-domain-metadata", "domains": ["delta.clustering"]},
+                ]
+            },
+            400,
+        ),
+        ({"updates": [{**body["updates"][0], "uniform": UNIFORM}]}, 400),
     ):
         assert people.update({**body, **change}).status_code == status, change
     assert people.version() == 0
@@ -384,6 +408,7 @@ NEEDS = {
     ],
     "maintainer": [
         ("POST", "{schemas}/staging-tables", {"name": "another"}),
+        ("GET", DELTA + "/temporary-path-credentials?location={location}", None),
         ("POST", "{schemas}/tables", {"name": "people", "location": "{location}"}),
         ("POST", "{table}/rename", {"new-name": "people"}),
         ("POST", BASE + "/tables", EXTERNAL),
@@ -515,6 +540,11 @@ def test_an_external_table_is_registered_by_both_apis(client, tmp_path):
     assert (answer.status_code, answer.json()) == (200, {}), answer.text
     refused = client.post(f"{BASE}/temporary-path-credentials", json={**place, "url": "/etc"})
     assert refused.status_code == 403
+    asked = {"location": place["url"], "operation": "READ_WRITE"}
+    [issued] = client.get(f"{DELTA}/temporary-path-credentials", params=asked).json()["storage-credentials"]
+    assert (issued["operation"], issued["config"]) == ("READ_WRITE", {})
+    asked["location"] = "/etc"
+    assert client.get(f"{DELTA}/temporary-path-credentials", params=asked).status_code == 403
 
 
 def test_an_external_tables_report_changes_nothing(client):
