@@ -50,6 +50,8 @@ __all__ = ["RESTORE", "StagedCommit", "check", "is_staged_name", "parse", "vecto
 
 RESTORE: Final = "RESTORE"
 """The operation that may bring deleted rows and removed files back."""
+_MAX_AHEAD: Final = 24 * 3600 * 1000
+"""By how many milliseconds a writer's clock may be ahead."""
 _NAME: Final = re.compile(r"(\d{20})\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json", re.IGNORECASE)
 
 
@@ -140,7 +142,7 @@ def parse(data: bytes, table: str, location: str, version: int, name: str) -> St
 
 
 def check(
-    staged_commit: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None = None
+    staged_commit: StagedCommit, snapshot: Snapshot, table: str, now: int, timestamp: int | None = None
 ) -> Changes:
     """Return what a staged commit changes, after checking that it may follow a version.
 
@@ -148,6 +150,7 @@ def check(
         staged_commit: the commit.
         snapshot: the newest version, right before it.
         table: for errors.
+        now: by the service's clock, in milliseconds.
         timestamp: what the client told the catalog.
 
     Returns:
@@ -160,7 +163,7 @@ def check(
         UnsupportedTable: or a subclass: after it Delvec could no longer read the table.
         AppendOnlyTable: it removes rows from an append-only table.
     """
-    _check_time(staged_commit, snapshot, table, timestamp)
+    _check_time(staged_commit, snapshot, table, now, timestamp)
     protocol, metadata = (
         staged_commit.protocol or snapshot.protocol,
         staged_commit.metadata or snapshot.metadata,
@@ -210,7 +213,9 @@ def vectors_before(staged_commit: StagedCommit, snapshot: Snapshot) -> dict[str,
     return {path: add.deletion_vector for path, add in live.items() if add.deletion_vector is not None}
 
 
-def _check_time(staged_commit: StagedCommit, snapshot: Snapshot, table: str, timestamp: int | None) -> None:
+def _check_time(
+    staged_commit: StagedCommit, snapshot: Snapshot, table: str, now: int, timestamp: int | None
+) -> None:
     stamp = staged_commit.info.in_commit_timestamp
     before = snapshot.in_commit_timestamp
     if stamp is None:
@@ -221,6 +226,10 @@ def _check_time(staged_commit: StagedCommit, snapshot: Snapshot, table: str, tim
         )
     if before is not None and stamp <= before:
         what = f"has the inCommitTimestamp {stamp}, which must be later than {before}, that of the version before"
+        raise _invalid(staged_commit, table, what)
+    if stamp > max(now, before or 0) + _MAX_AHEAD:
+        # Every later version must have a later time: near the largest number there would be none.
+        what = f"has the inCommitTimestamp {stamp}, more than a day after the service's clock ({now}); correct the clock"
         raise _invalid(staged_commit, table, what)
 
 

@@ -8,6 +8,7 @@ Tested in `tests/integration/service/catalog/test_ratification.py`.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -159,7 +160,7 @@ class Ratification:
             InvalidCommit: or a subclass: it is not a valid version 0.
             StorageError: storage does not answer.
         """
-        self._check_storage(table, first, staged_commit.check(first, before, table.name), before)
+        self._check_storage(table, first, staged_commit.check(first, before, table.name, _now()), before)
 
     def _settled(self, table: OpenTable, staged_file: StagedFile) -> bool:
         """Return False if a version is this commit.
@@ -187,7 +188,7 @@ class Ratification:
     def _check(
         self, table: OpenTable, staged_file: StagedFile, commit: StagedCommit, snapshot: Snapshot
     ) -> PendingCommit:
-        changes = staged_commit.check(commit, snapshot, table.name, staged_file.timestamp)
+        changes = staged_commit.check(commit, snapshot, table.name, _now(), staged_file.timestamp)
         member = PendingCommit(changes, log_context().get("principal"))
         self._validator.find_earlier(table, [member])
         if isinstance(member.result, Committed):
@@ -247,6 +248,10 @@ class Ratification:
             )
         )
         self._post_commit.observe(table, member)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _check_managed(table: OpenTable, snapshot: Snapshot) -> None:

@@ -139,6 +139,10 @@ CASES = {
         actions(lambda table: [table.file([1])], inCommitTimestamp=1000),
         "must be later than",
     ),
+    "a time that leaves none for others": (
+        actions(lambda table: [table.file([1])], inCommitTimestamp=2**63 - 2),
+        "more than a day after the service's clock",
+    ),
     "a file twice": (actions(lambda table: [table.file([1])] * 2), "is added twice in one commit"),
     "a file that is not there": (
         actions(lambda table: [table.file([1], path="no.parquet")]),

@@ -25,6 +25,7 @@ from delvec_kernel.transaction import staged_commit
 
 HERE = "file:///data/people"
 NAME = "00000000000000000001.11111111-1111-4111-8111-111111111111.json"
+NOW = 5000  # of the service, in milliseconds
 FEATURES = (
     "catalogManaged",
     "deletionVectors",
@@ -84,11 +85,17 @@ def parsed(*actions, version=1):
 
 
 def check(*actions, snapshot=EMPTY):
-    staged_commit.check(parsed(*actions), snapshot, "people")
+    staged_commit.check(parsed(*actions), snapshot, "people", NOW)
 
 
 def test_files_with_row_ids_below_the_mark_are_accepted():
     check(info(), added(), added("b.parquet", base=10), mark(19))
+
+
+def test_a_time_may_be_a_day_ahead_of_the_clock_and_of_the_version_before():
+    check(info(NOW + 24 * 3600 * 1000))
+    late = replace(EMPTY, in_commit_timestamp=2**60)
+    check(info(2**60 + 1), snapshot=late)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,7 @@ def test_files_with_row_ids_below_the_mark_are_accepted():
         ([info(), added()], "above the high-water mark -1"),
         ([info(), added(baseRowId=None), mark(9)], "without baseRowId"),
         ([info(1000), added(), mark(9)], "must be later than 1000"),
+        ([info(NOW + 24 * 3600 * 1000 + 1), added(), mark(9)], "more than a day after the service's clock"),
         ([info(None), added(), mark(9)], "has no inCommitTimestamp"),
         ([info(), added(stats="{"), mark(9)], "statistics that are not JSON"),
         ([info(), added("s3://elsewhere/a.parquet"), mark(9)], "Name a new file by its URL-encoded path"),
@@ -231,7 +239,7 @@ def test_what_a_commit_changes_is_said_as_of_any_commit():
         version=2,
     )
 
-    changes = staged_commit.check(staged, snapshot, "people")
+    changes = staged_commit.check(staged, snapshot, "people", NOW)
 
     assert [add.path for add in changes.adds] == ["d.parquet"]
     assert changes.removes == ["b.parquet"]
