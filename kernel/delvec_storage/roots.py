@@ -129,9 +129,9 @@ class Roots:
 
     def allows(self, url: str) -> bool:
         """Whether the file or directory at a canonical URL is in a root."""
-        if not self:
-            return True
-        real = _real(url)
+        return not self or self._contains(_real(url))
+
+    def _contains(self, real: str) -> bool:
         return self.depth(real) > max(
             (len(root) for root in self._others if locations.within(real, root)), default=-1
         )

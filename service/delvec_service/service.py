@@ -175,6 +175,10 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         token=settings.token.get_secret_value() if settings.token else None,
         required=settings.authentication == "required" or settings.oidc_issuer is not None,
     )
+
+    def is_open() -> bool:
+        return settings.authentication == "off" or not directory.is_required
+
     clones = CloneStore(database)
     catalogs = Catalogs(settings.catalogs)
     tables = Tables(
@@ -184,7 +188,8 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         loader,
         max_commit_bytes=settings.max_commit_bytes,
         by_folder=names_by_folder,
-        sources=clones.above,
+        clones=clones,
+        is_open=is_open,
         shared=shared,
         catalogs=catalogs,
         observer=observer,
@@ -194,7 +199,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         iceberg_conversions,
         ExternalCatalogs(settings.iceberg_catalogs),
         places=tables.places,
-        unattended=UnattendedService(lambda: settings.authentication == "off" or not directory.is_required),
+        unattended=UnattendedService(is_open),
     )
     log_maintenance = LogMaintenance(
         loader,

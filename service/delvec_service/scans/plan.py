@@ -197,7 +197,8 @@ def check_paths(paths: pa.ChunkedArray, location: str, table: str, is_allowed: A
             raise LocationNotAllowed(
                 f"The log of table '{table}' names the file {url}, which is outside the table's location "
                 f"{location}. If the table was moved or copied, its log still refers to the old location. If the table "
-                "may use that directory, as a shallow clone uses its source's, name it in DELVEC_ROOTS.",
+                "may use that directory, as a shallow clone uses its source's, name it in DELVEC_ROOTS. If it is another "
+                "table's, somebody who reads both has to register this one again.",
                 table=table,
                 file=url,
             )

@@ -187,6 +187,24 @@ class Places:
         found = self._registry.at(place)
         return found is not None and requester.sees(found.id, found.name)
 
+    def table_around(self, place: str, own: str) -> str | None:
+        """Return the innermost table at a place or around it, registered or not, if it is not the one at ``own``.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        folders = [place, *locations.folders_above(place)]
+        others = self._registry.around(place, folders[1:])
+        around = [
+            other.location
+            for other in others
+            if _same(place, other.location) or _inside(place, other.location)
+        ]
+        with self._observer.storage("list"):
+            around += tables_among([each for each in folders if self._roots.everywhere.allows(each)])
+        innermost = max(around, key=len, default=own)
+        return None if innermost == own else innermost
+
     def check_registered(
         self, place: str, requester: Requester, table: TableRecord | None, *, below: bool = True
     ) -> None:

@@ -38,10 +38,12 @@ from delvec_service.catalog_client.catalogs import Catalogs
 from delvec_service.catalog_client.staged_table import TableToCreate
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.clones import CloneStore
 from delvec_service.store.dropped_tables import DroppedTables
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord, not_found
+from delvec_service.tables.named_files import NamedFiles
 from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.tables.places import UNRESTRICTED, Places, Requester, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
@@ -112,7 +114,8 @@ class Tables:
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are rejected.
         by_folder: whether an unregistered name also refers to the table in the warehouse folder of that name.
-        sources: returns the locations whose files a table at a location may need, as the source of a shallow clone.
+        clones: the shallow clones that are recorded, whose logs name files of their sources.
+        is_open: whether no token is required.
         shared: where there are no roots, places whose files every log may name.
         catalogs: other catalogs, whose tables are found by names that begin with the catalog's.
         observer: notified of requests to storage.
@@ -132,19 +135,21 @@ class Tables:
         *,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
         by_folder: bool = False,
-        sources: Callable[[str], Sequence[str]] = lambda _location: (),
+        clones: CloneStore,
+        is_open: Callable[[], bool] = lambda: True,
         shared: Sequence[str] = (),
         catalogs: Catalogs | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._catalogs = Catalogs({}) if catalogs is None else catalogs
-        self._sources = sources
+        self._clones = clones
         self._shared = tuple(Roots(shared))
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
         self.dropped = dropped
         self.roots = roots
         self.places = Places(registry, roots, observer)
+        self._named_files = NamedFiles(self.places, clones, loader, roots.everywhere, is_open)
         self._loader = loader
         self._by_folder = by_folder
         self._observer = observer
@@ -275,14 +280,17 @@ class Tables:
         """Return the roots of the files that the log of a table may name: those of the table's name.
 
         Without roots tables may be anywhere, but a log that names files anywhere could copy them into its table. So it may
-        name those in the table's folder, in the tables of which Delvec made it a shallow clone, and in shared places.
+        name those in the table's folder, in the tables of which Delvec made it a shallow clone, and in shared places. With
+        roots it may name all in them but those of other tables, see :class:`NamedFiles`.
 
         Args:
             location: the table's canonical location.
             roots: of the table's name.
             sources: more places that the caller names.
         """
-        return roots or Roots([location, *sources, *self._sources(location), *self._shared])
+        if roots:
+            return self._named_files.roots(roots, location, sources)
+        return Roots([location, *sources, *self._clones.above(location), *self._shared])
 
     def page(
         self, after: tuple[str, str], limit: int, namespace: str | None = None, *, directly: bool = False
@@ -514,11 +522,14 @@ class Tables:
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
+        self._named_files.record_sources(objects, name or default, requester)
         if is_new and not requester.is_restricted:
             self.places.check(
                 canonical, name or default, requester
             )  # then: "not a table" says more than "above one"
-        return self._added(canonical, name, requester)
+        record, is_added = self._added(canonical, name, requester)
+        self._opened.pop(record.id, None)  # its log may name the files of more tables now
+        return record, is_added
 
     def _added(self, canonical: str, name: str | None, requester: Requester) -> tuple[TableRecord, bool]:
         """Add a table to the registry, unless another one took the name or the place meanwhile."""
