@@ -5,6 +5,7 @@ So a page shows and does what that token allows; nothing here checks permissions
 Tested in `tests/integration/service/dashboard/test_access.py`.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -47,6 +48,7 @@ _SIGN_IN: Final = "/dashboard/sign-in"
 _SIGN_OUT: Final = "/dashboard/sign-out"
 _STATIC: Final = "/dashboard/static/"
 _LARGEST_FORM: Final = 64 * 1024
+_FORM_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
 
 _Page = Callable[..., Awaitable[Response]]
@@ -197,14 +199,18 @@ def _refused(visit: Visit, refused: Refused) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """Return the fields of a form, or None if it is not a form or too large."""
+    """Return the fields of a form, or None if it is not a form, too large, or arrives too slowly."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return None
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_FORM:
-            return None
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _LARGEST_FORM:
+                    return None
+    except TimeoutError:  # strangers may send forms, and hold no connection open
+        return None
     try:
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=40)
     except ValueError:

@@ -1,5 +1,6 @@
 """Who sees and does what on the console, and what other sites cannot do."""
 
+import asyncio
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from tests.support.html_pages import Page, create, csrf
 
+from delvec_service.dashboard import pages
 from delvec_service.store.audit import AuditRecord
 
 STATIC = Path(__file__).parents[4] / "service" / "delvec_service" / "dashboard" / "static"
@@ -59,6 +61,31 @@ def test_a_form_is_limited(client):
     answer = client.post("/dashboard/sign-in", data={"csrf-token": ours, "token": "x" * 100_000})
 
     assert answer.status_code == 403
+
+
+def test_a_form_that_does_not_arrive_holds_no_connection(monkeypatch):
+    """Anybody may send forms, also who has no token."""
+    monkeypatch.setattr(pages, "_FORM_SECONDS", 0.05)
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(3600)
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/x-www-form-urlencoded"), (b"host", b"delvec.test")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/dashboard/sign-in",
+        "query_string": b"",
+        "headers": headers,
+    }
+    dashboard = pages.Dashboard(None)
+    asyncio.run(asyncio.wait_for(dashboard({**scope, "app": None, "scheme": "http"}, receive, send), 10))
+
+    assert sent[0]["status"] == 403
 
 
 def test_nothing_is_shown_without_the_token(running, tmp_path):
