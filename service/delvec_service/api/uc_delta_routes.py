@@ -207,6 +207,8 @@ def staging_credentials(service: Service, names: CatalogNames, staging: str) -> 
         raise TableAlreadyExists(
             f"Table '{name}' is created; request the credentials of the table.", table=name
         )
+    if service.tables.dropped.has(staging):
+        raise TableAlreadyExists(f"Table '{name}' was created, and dropped since; stage another.", table=name)
     return storage_credentials(service, names, location, "CREATE")
 
 

@@ -85,6 +85,11 @@ class DroppedTables:
             raise not_dropped(name_or_id)
         return _dropped(newest)
 
+    def has(self, table_id: str) -> bool:
+        """Whether the table with an id was dropped, and its files are not deleted yet."""
+        with self._database.read() as session:
+            return session.get(DroppedTableRow, (self._catalog, table_id)) is not None
+
     def page(self, after: tuple[str, str], limit: int) -> Sequence[DroppedTable]:
         """Return dropped tables ordered by name and id, starting after ``after``."""
         row = DroppedTableRow

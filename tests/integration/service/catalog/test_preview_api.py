@@ -122,6 +122,19 @@ def test_a_staging_table_has_credentials_until_it_is_a_table(client):
     assert (other.status_code, other.json()["error_code"]) == (404, "NoSuchTableException")
 
 
+def test_a_staging_table_has_no_credentials_after_its_table_was_dropped(client):
+    """They could replace version 0, with which the table may be brought back."""
+    staging, answer, _ = created(client)
+    assert answer.status_code == 200, answer.text
+    name = f"{NAME['catalog_name']}.{NAME['schema_name']}.{NAME['name']}"
+    assert client.delete(f"{BASE}/tables/{name}").status_code == 200
+
+    body = {"table_id": staging["id"], "operation": "READ_WRITE"}
+    refused = client.post(f"{BASE}/temporary-table-credentials", json=body)
+
+    assert (refused.status_code, refused.json()["error_code"]) == (409, "AlreadyExistsException")
+
+
 def test_a_version_0_that_the_client_has_written_stays(client):
     people = ManagedTable(client, "made")
     people.write_log(f"{0:020}.json", people.first_actions(people.stage()))
