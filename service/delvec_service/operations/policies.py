@@ -32,7 +32,7 @@ def set_policy(call: Call[PolicyRequest]) -> Policy:
     """Create a maintenance policy, or replace the one with the same name."""
     service, access, asked = call.service, call.access, call.asked
     bind_log_context(table=asked.table, change=f"policy {asked.name}")
-    record = None if asked.table is None else service.tables.open(asked.table, access).record
+    record = None if asked.table is None else service.tables.find(asked.table, access)
     if record is not None:
         bind_log_context(table=record.name, table_id=record.id)
         access.require(record, "maintainer", asked.table)
@@ -124,7 +124,7 @@ def list_runs(call: Call[RunsParameters]) -> MaintenanceRunsResponse:
     start = moment_of("since", asked.since)
     identifier = None
     if asked.table is not None:
-        record = service.tables.open(asked.table, access).record
+        record = service.tables.find(asked.table, access)
         access.require(record, "reader", asked.table)
         identifier = record.id
     runs = service.maintenance.runs(

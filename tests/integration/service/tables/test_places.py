@@ -337,6 +337,22 @@ def test_a_name_that_is_taken_or_ambiguous_tells_of_no_hidden_table(lake):
     lake.restore()
 
 
+def test_a_hidden_table_outside_the_roots_is_not_there_either(lake):
+    lake.client.service.tables._registry.add("file:///elsewhere/moved", "hr.moved", "moved")
+    policy = {"name": "p", "type": "system.checkpoint", "content": {"enable": True, "config": {}}}
+    requests = {
+        "policies": lambda table: lake.ask("lead", "POST", "/v1/policies", table=table, **policy),
+        "runs": lambda table: lake.ask("lead", "GET", f"/v1/maintenance-runs?table={table}"),
+        "plan": lambda table: lake.ask("lead", "POST", f"/v1/tables/{table}/plan"),
+    }
+
+    told = {name: (ask("hr.moved"), ask("hr.movee")) for name, ask in requests.items()}
+
+    for name, (hidden, never) in told.items():
+        assert (hidden.status_code, hidden.text) == (404, never.text.replace("movee", "moved")), name
+    lake.restore()
+
+
 @pytest.mark.parametrize("body", [{}, {"schema": SCHEMA}])
 @pytest.mark.parametrize("name", ["hr.secret", None])
 def test_a_table_in_the_folder_of_ones_name_is_not_taken_from_whom_it_belongs_to(lake, name, body):
