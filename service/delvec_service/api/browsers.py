@@ -21,7 +21,7 @@ __all__ = ["BrowserGuard"]
 
 _OTHER_SITES: Final = ("cross-site", "same-site")
 """Values of Sec-Fetch-Site; the second is another port of the same host."""
-_OF_RESOURCES: Final = ("/v1/", "/iceberg/")
+_OF_RESOURCES: Final = ("/v1/", "/iceberg/", "/api/")
 _LONGEST: Final = 100
 
 
@@ -84,7 +84,7 @@ class BrowserGuard:
     def _is_of_another_page(self, scope: Scope, headers: Headers) -> bool:
         origin = headers.get("origin")
         if origin is not None:
-            return urlsplit(origin).netloc.lower() != headers.get("host", "").lower() and (
+            return _authority(origin) != headers.get("host", "").lower() and (
                 _host_name(origin) not in self._names
             )
         if headers.get("sec-fetch-site") not in _OTHER_SITES:
@@ -92,6 +92,13 @@ class BrowserGuard:
         # A link from elsewhere may open the dashboard.
         is_link = scope["method"] in {"GET", "HEAD"} and headers.get("sec-fetch-mode") == "navigate"
         return not is_link or scope["path"].startswith(_OF_RESOURCES)
+
+
+def _authority(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _host_name(url: str) -> str:

@@ -64,6 +64,7 @@ def version(url):
         CROSS_SITE,
         {"Origin": "https://evil.test"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
@@ -130,6 +131,8 @@ def test_a_link_from_another_site_opens_the_dashboard_but_no_resource(url):
     assert send(url, "GET", "/", link)[0] == 200
     assert send(url, "GET", "/docs", link)[0] == 200
     assert refused(send(url, "GET", "/v1/tables", link), "page of another site")
+    for path in ("/iceberg/v1/namespaces", "/api/2.1/unity-catalog/catalogs"):
+        assert send(url, "GET", path, link)[0] == 403
 
 
 def test_a_service_with_tokens_may_be_called_by_any_name(tmp_path):
