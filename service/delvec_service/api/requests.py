@@ -27,6 +27,7 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
 _LOGGED: Final = 300
 """Maximum length of a path in the log."""
 _REFUSED: Final = 400
+_DIGITS: Final = 18
 
 
 class RequestMiddleware:
@@ -103,7 +104,8 @@ class RequestMiddleware:
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "")
-        if length.isascii() and length.isdigit() and int(length) > self._limit:
+        # Python converts no text with thousands of digits.
+        if length.isascii() and length.isdigit() and (len(length) > _DIGITS or int(length) > self._limit):
             raise self._too_large()
 
     def _limited(self, receive: Receive, permit: Permit | None) -> Receive:

@@ -1,5 +1,6 @@
 """Limits of request bodies, and how fast invalid ones are refused."""
 
+import json
 import time
 
 import pytest
@@ -177,6 +178,24 @@ def unlimited(where, schema):
             case {"type": "object", "additionalProperties": dict(values)}:
                 yield from unlimited(where + "{}", values)
                 yield from () if "maxProperties" in option else (where,)
+
+
+def test_a_length_that_is_no_number_of_bytes_is_refused(table, error):
+    headers = {**JSON, "Content-Length": "9" * 5000}
+    answer = table.client.post(f"{table.url}/checkpoint", content=b"{}", headers=headers)
+    assert (answer.status_code, error(answer)["code"]) == (413, "REQUEST_TOO_LARGE")
+
+
+def test_a_version_of_the_log_that_is_nested_too_deeply_is_damaged(table, error):
+    deep = "[" * 50_000 + "]" * 50_000
+    (table.log / f"{1:020}.json").write_text(f'{{"commitInfo":{{"operation":"X","x":{deep}}}}}\n')
+
+    answer = table.client.get(f"{table.url}/commits/1")
+
+    assert (answer.status_code, error(answer)["code"]) == (422, "CORRUPT_LOG")
+    first = table.client.get(f"{table.url}/commits/0").json()
+    lines = (table.log / f"{0:020}.json").read_text().splitlines()
+    assert first == {"version": 0, "actions": [json.loads(line) for line in lines]}
 
 
 def test_every_field_of_a_request_has_a_limit():
