@@ -1,10 +1,10 @@
 """The tables that SQL statements and maintenance look up by name."""
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from delvec.table import DeltaTable
+from delvec_commands.dml.table_definition import TableDefinition
 from delvec_commands.transaction import Metrics
 from delvec_contract.tables import TableResource
 
@@ -34,19 +34,19 @@ class Catalog(Protocol):
         """
         ...
 
-    def create_table(
+    def run_create(
         self,
         name_or_location: str | os.PathLike[str],
-        schema: Any,
-        partition_by: Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        description: str | None = None,
+        definition: TableDefinition,
+        rows: Any = None,
         engine: Any = None,
         *,
         name: str | None = None,
-        cluster_by: Sequence[str] | None = None,
-    ) -> DeltaTable:
-        """Create an empty table."""
+        replace: bool = False,
+        if_not_exists: bool = False,
+        operation: str = ...,
+    ) -> tuple[DeltaTable, Metrics | None]:
+        """Create a table, with rows if they are given; return it, and Delta's metrics of the write."""
         ...
 
     def register(
@@ -59,8 +59,8 @@ class Catalog(Protocol):
         """Give a registered table another name."""
         ...
 
-    def drop(self, name_or_location: str | os.PathLike[str]) -> None:
-        """Unregister a table."""
+    def drop(self, name_or_location: str | os.PathLike[str], *, purge: bool = False) -> None:
+        """Unregister a table, and with ``purge`` delete its files."""
         ...
 
     def run_convert(

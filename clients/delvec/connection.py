@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from delvec.access import AccessControl
 from delvec.alterations import Altered
+from delvec.creation import Creation
 from delvec.ddl import parse_ddl
 from delvec.near_names import near_names
 from delvec.table import DeltaTable
 from delvec_commands.display import pairs, rows
+from delvec_commands.dml.first_rows import with_columns
 from delvec_commands.dml.retry import DEFAULT_RETRIES, checked
 from delvec_commands.dml.table_definition import TableDefinition, location_of, property_text
 from delvec_commands.maintenance import Maintenance
@@ -42,13 +44,10 @@ from delvec_errors import (
     BadRequest,
     DelvecError,
     EngineUnavailable,
-    InvalidTableChange,
-    NotFound,
-    TableAlreadyExists,
+    TableInUse,
     TableNotFound,
 )
 from delvec_kernel import locations
-from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.schema.types import StructType, schema_from
 
 if TYPE_CHECKING:
@@ -128,36 +127,46 @@ class Connection:
     def create_table(
         self,
         name_or_location: str | os.PathLike[str],
-        schema: StructType | pa.Schema | Mapping[str, Any] | str | Any,
+        schema: StructType | pa.Schema | Mapping[str, Any] | str | Any = None,
         partition_by: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         engine: Any = None,
         *,
+        rows: Any = None,
         name: str | None = None,
         cluster_by: Sequence[str] | None = None,
         replace: bool = False,
         if_not_exists: bool = False,
         managed: bool = False,
+        user_metadata: str | None = None,
     ) -> DeltaTable:
-        """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
+        """Create a Delta table, empty or with rows, with deletion vectors unless ``properties`` say otherwise.
+
+        ::
+
+            people = lake.create_table("people", rows=df, partition_by=["country"])
 
         Args:
             name_or_location: the table's location, or a name in the warehouse: ``orders`` is created in its directory
                 ``orders``, ``sales.orders`` in ``sales.db/orders``. By a name of another catalog it is created there.
-            schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
+            schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``; by
+                default the columns of ``rows``.
             partition_by: columns, in order.
             properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and
                 ``delta.constraints.<name>`` add table features and CHECK constraints.
             description: free text.
             engine: as for :meth:`table`.
+            rows: the first rows, as for :meth:`DeltaTable.append`, written in the same version. If they cannot be
+                written, there is no table. In another catalog, or with vended credentials, they are a second version.
             name: the table's name, if a location is given; by default the location's last part, unless another table
                 has that name.
             cluster_by: clustering columns.
-            replace: replace the columns and properties of an existing table, and remove its rows, in one version;
-                earlier versions are kept.
+            replace: replace the columns, properties and rows of an existing table in one version; earlier versions are
+                kept.
             if_not_exists: return an existing table as it is, whatever its columns.
             managed: let the catalog manage the table's commits. By name it gets a folder that no earlier table had.
+            user_metadata: text for the table's history, where ``rows`` create the table.
 
         Raises:
             TableAlreadyExists: the location or name is taken.
@@ -166,9 +175,10 @@ class Connection:
             ConcurrentModification: or a subclass: other writers kept changing the replaced table.
             LocationNotAllowed: the service does not allow the location.
         """
-        if replace and if_not_exists:
-            raise BadRequest("give replace or if_not_exists, not both")
-        table_engine = self._engine(engine)
+        if schema is None:
+            if rows is None:
+                raise BadRequest("give the schema of the table, or its first rows")
+            rows, schema = with_columns(rows)
         if isinstance(partition_by, str):
             partition_by = [partition_by]
         definition = TableDefinition(
@@ -178,56 +188,41 @@ class Connection:
             description,
             [cluster_by] if isinstance(cluster_by, str) else cluster_by or (),
         )
-        location = location_of(name_or_location)
-        body = definition.creation(
-            location, name if location else os.fspath(name_or_location), is_managed=managed
-        )
-        try:
-            resource = self._service.call(operations.REGISTER_TABLE, body)
-        except TableAlreadyExists as error:
-            wanted = replace or if_not_exists
-            there = self._existing(name_or_location, name, error, table_engine) if wanted else None
-            if there is None:
-                raise
-            if managed and MANAGED not in there.detail()["tableFeatures"]:
-                raise InvalidTableChange(
-                    f"Table '{there.name}' exists, and the catalog does not manage it: register it with managed=True first.",
-                    table=there.name,
-                ) from error
-            if replace:
-                there.replace_with(definition)
-            return there
-        if location is not None:
-            self._service.opened_by_location(resource, request(TableRequest, location=location, name=name))
-        return DeltaTable(self._service, resource, table_engine, self._retries)
+        return self.run_create(
+            name_or_location,
+            definition,
+            rows,
+            engine,
+            name=name,
+            replace=replace,
+            if_not_exists=if_not_exists,
+            managed=managed,
+            user_metadata=user_metadata,
+        )[0]
 
-    def _existing(
+    def run_create(
         self,
         name_or_location: str | os.PathLike[str],
-        name: str | None,
-        error: TableAlreadyExists,
-        engine: Engine,
-    ) -> DeltaTable | None:
-        """Return the existing table under the requested name; None if another table has the name."""
-        location = location_of(name_or_location)
-        if location is None:
-            name = os.fspath(name_or_location)
-            with suppress(NotFound):
-                return self.table(name, engine)
-            # A table that exists, but is not registered.
-            location = error.details.get("location")
-        if location is None:
-            return None
-        resource = self._service.resolve(location)
-        if resource is not None and name is not None and resource.name != name:
-            return None
-        if resource is None:
-            body = request(TableRequest, location=location, name=name)
-            try:
-                resource = self._service.call(operations.REGISTER_TABLE, body)
-            except (NotFound, TableAlreadyExists):
-                return None
-        return DeltaTable(self._service, resource, engine, self._retries)
+        definition: TableDefinition,
+        rows: Any = None,
+        engine: Any = None,
+        **options: Any,
+    ) -> tuple[DeltaTable, Metrics | None]:
+        """Like :meth:`create_table`, but also return the metrics of writing the rows; None if none were written.
+
+        Args:
+            name_or_location: as for :meth:`create_table`.
+            definition: of the table.
+            rows: as for :meth:`create_table`.
+            engine: as for :meth:`table`.
+            options: those of :class:`~delvec.creation.Creation`.
+        """
+        table_engine = self._engine(engine)
+        return Creation(name_or_location, definition, rows, **options).run(
+            self._service,
+            table_engine,
+            lambda made: DeltaTable(self._service, made, table_engine, self._retries),
+        )
 
     def convert(
         self,
@@ -542,22 +537,38 @@ class Connection:
             resource = self._service.call(operations.RENAME_TABLE, body, table=table)
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
-    def drop(self, name_or_location: str | os.PathLike[str]) -> None:
+    def drop(self, name_or_location: str | os.PathLike[str], *, purge: bool = False) -> None:
         """Unregister a table. Its files stay, so its location still is a Delta table.
 
         A managed table can be brought back by name (:meth:`undrop_table`) until maintenance deletes its files, after 7
         days unless the service says otherwise. A table of another catalog is dropped there.
 
+        Args:
+            name_or_location: which table.
+            purge: delete all files in its folder now, for good, but for other tables there and what links lead to.
+
         Raises:
             TableNotFound: it is not registered.
+            TableInUse: a shallow clone needs its files; with ``purge`` the table then stays.
+            VacuumIncomplete: storage did not delete all files; :meth:`delete_dropped_table` continues.
+            UnsupportedOperation: another catalog decides on the files that are to be purged.
             CommitOutcomeUnknown: another catalog does not tell whether it has dropped its table.
         """
-        with near_names(self._service):
-            self._service.forget(self._registered(name_or_location))
+        if not purge:
+            with near_names(self._service):
+                self._service.forget(self._registered(name_or_location))
+            return
+        table = self.table(name_or_location).id
+        self._service.forget(table, purge=True)
+        try:
+            self.delete_dropped_table(table, enforce_retention=False)
+        except TableInUse:
+            self.undrop_table(table)
+            raise
 
-    def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
+    def drop_table(self, name_or_location: str | os.PathLike[str], *, purge: bool = False) -> None:
         """Same as :meth:`drop`."""
-        self.drop(name_or_location)
+        self.drop(name_or_location, purge=purge)
 
     def undrop_table(self, dropped: str, name: str | None = None, engine: Any = None) -> DeltaTable:
         """Bring a managed table back that was dropped, with its policies and grants.

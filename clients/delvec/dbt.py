@@ -97,26 +97,35 @@ class Plugin(BasePlugin):  # type: ignore[misc]  # dbt is optional
         name, strategy = self._name(options, relation), _strategy(config)
         with self._duckdb.cursor() as cursor:
             rows = cursor.sql(f"SELECT * FROM {relation}")  # noqa: S608 - dbt quotes it
-            table = self._table(name, rows, options)
-            _write(table, rows, strategy, config, options)
+            table = self._table(name)
+            if table is None:
+                table = self._created(name, rows, config, options)
+            else:
+                _write(table, rows, strategy, config, options)
             self._show(cursor, relation, table.scan(), options)
 
     def _name(self, options: Mapping[str, Any], relation: Any) -> str:
         pattern: str = options.get("table", self._pattern)
         return pattern.format(schema=relation.schema, identifier=relation.identifier)
 
-    def _table(self, name: str, rows: DuckDBPyRelation, options: Mapping[str, Any]) -> DeltaTable:
+    def _table(self, name: str) -> DeltaTable | None:
         try:
             return self._lake.table(name)
         except (TableNotFound, NotADeltaTable):
-            return self._lake.create_table(
-                name,
-                rows.limit(0).to_arrow_table().schema,
-                options.get("partition_by"),
-                options.get("properties"),
-                cluster_by=options.get("cluster_by"),
-                if_not_exists=True,
-            )
+            return None
+
+    def _created(
+        self, name: str, rows: DuckDBPyRelation, config: Any, options: Mapping[str, Any]
+    ) -> DeltaTable:
+        return self._lake.create_table(
+            name,
+            rows.limit(0).to_arrow_table().schema,
+            options.get("partition_by"),
+            options.get("properties"),
+            rows=rows,
+            cluster_by=options.get("cluster_by"),
+            user_metadata=_user_metadata(config),
+        )
 
     def _show(
         self, cursor: DuckDBPyConnection, relation: Any, rows: Rows, options: Mapping[str, Any]
@@ -149,10 +158,14 @@ def _strategy(config: Any) -> str:
     return strategy
 
 
+def _user_metadata(config: Any) -> str:
+    return f"dbt: {config.model.unique_id}"
+
+
 def _write(
     table: DeltaTable, rows: DuckDBPyRelation, strategy: str, config: Any, options: Mapping[str, Any]
 ) -> Metrics:
-    user_metadata = f"dbt: {config.model.unique_id}"
+    user_metadata = _user_metadata(config)
     if strategy in ("overwrite", "full_refresh"):
         partition_by = options.get("partition_by", []) if strategy == "full_refresh" else None
         return table.overwrite(

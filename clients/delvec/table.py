@@ -680,7 +680,7 @@ class DeltaTable(CheckedTable):
             options = WriteOptions(definition=(definition, operation))
             return with_retries(
                 self._service,
-                self._retries,
+                self._retries if is_repeatable(rows) else 0,
                 lambda: overwrite(self._service, self, rows, Replacement(), options),
             )
         return with_retries(

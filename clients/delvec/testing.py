@@ -68,10 +68,8 @@ def table_of(
         options: as for :meth:`~delvec.connection.Connection.create_table`.
     """
     data = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
-    table = lake.create_table(name, data.schema if schema is None else schema, **options)
-    if data.num_rows:
-        table.append(data)
-    return table
+    columns = data.schema if schema is None else schema
+    return lake.create_table(name, columns, rows=data if data.num_rows else None, **options)
 
 
 def assert_rows(table: DeltaTable, rows: Iterable[Mapping[str, Any]], **reading: Any) -> None:

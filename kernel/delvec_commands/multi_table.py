@@ -103,6 +103,7 @@ class _PinnedService:
         self.commits: dict[str, Changes] = {}
         self.read: dict[str, object | None] = {}
         self.roots: Roots = service.roots
+        self.vends_credentials: bool = service.vends_credentials
         self.task_id: str | None = service.task_id
 
     @property
@@ -219,7 +220,7 @@ class _PinnedService:
     def resolve(self, location: str) -> TableResource | None:
         return self._service.resolve(location)
 
-    def forget(self, table: str) -> None:  # noqa: ARG002 - as the port has it
+    def forget(self, table: str, *, purge: bool = False) -> None:  # noqa: ARG002 - as the port has it
         raise _refused(operations.FORGET_TABLE)
 
     def call(

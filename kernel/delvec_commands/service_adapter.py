@@ -88,6 +88,9 @@ class ServiceAdapter(ABC):
         roots: locations that tables and files of plans must be under; if empty, any location is allowed.
     """
 
+    vends_credentials = False
+    """Whether this process opens the files of each table with credentials of the service."""
+
     def __init__(self, *, sleep: Callable[[float], None] = time.sleep, roots: Roots | None = None) -> None:
         self.roots = roots or Roots()
         self.task_id: str | None = None
@@ -170,12 +173,13 @@ class ServiceAdapter(ABC):
         tables = self.call(operations.LIST_TABLES, None, {"location": location}).tables
         return tables[0] if tables else None
 
-    def forget(self, table: str) -> None:
-        """Unregister a table."""
+    def forget(self, table: str, *, purge: bool = False) -> None:
+        """Unregister a table; with ``purge`` its files are to be deleted."""
         for table_id, (resource, _) in list(self._opened.items()):
             if table in (table_id, resource.name):
                 self._opened.pop(table_id, None)
-        self.call(operations.FORGET_TABLE, table=table)
+        parameters = {"purge": "true"} if purge else {}
+        self.call(operations.FORGET_TABLE, None, parameters, table=table)
 
     def call(
         self,

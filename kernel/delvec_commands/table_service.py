@@ -53,9 +53,11 @@ class TableService(Protocol):
     Attributes:
         roots: locations that tables and files of plans must be under; if empty, any location is allowed.
         task_id: the id of the tasks that commands report; None for a new one each.
+        vends_credentials: whether this process opens the files of each table with credentials of the service.
     """
 
     roots: Roots
+    vends_credentials: bool
     task_id: str | None
 
     @property
@@ -94,8 +96,8 @@ class TableService(Protocol):
     def resolve(self, location: str) -> TableResource | None:
         """Return the table that is registered at a location."""
 
-    def forget(self, table: str) -> None:
-        """Unregister a table."""
+    def forget(self, table: str, *, purge: bool = False) -> None:
+        """Unregister a table; with ``purge`` its files are to be deleted."""
 
     def call(
         self,

@@ -25,7 +25,7 @@ from delvec_contract.shapes import (
 )
 from delvec_kernel.alter_table import change_types
 
-__all__ = ["AlterRequest", "AlterResponse", "AnyTableChange", "AnyWriteChange"]
+__all__ = ["AdvanceIdentity", "AlterRequest", "AlterResponse", "AnyTableChange", "AnyWriteChange"]
 
 _Column = Annotated[
     str,
@@ -172,7 +172,7 @@ _ReplaceTable: TypeAlias = Annotated[
         cluster_by=Annotated[list[_Column], Field(max_length=1000, fail_fast=True)],
     ),
 ]
-_AdvanceIdentity: TypeAlias = Annotated[
+AdvanceIdentity: TypeAlias = Annotated[
     change_types.AdvanceIdentity,
     Body(Envelope, column=_Column, high_water_mark=Field(ge=-(2**63), lt=2**63)),
 ]
@@ -195,7 +195,7 @@ AnyTableChange: TypeAlias = Annotated[
     Field(discriminator="change"),
 ]
 AnyWriteChange: TypeAlias = Annotated[
-    _AddColumns | _ChangeColumn | _AddFeature | _ReplaceSchema | _ReplaceTable | _AdvanceIdentity,
+    _AddColumns | _ChangeColumn | _AddFeature | _ReplaceSchema | _ReplaceTable | AdvanceIdentity,
     Field(discriminator="change"),
 ]
 """A table change that a commit of rows may include in its version."""

@@ -185,11 +185,15 @@ GET_SNAPSHOTS: Final = Operation(
 )
 
 REGISTER_TABLE: Final = Operation("register_table", "POST", "/v1/tables", TableResource, TableRequest)
+# Nothing is created or stored.
+BEGIN_TABLE: Final = Operation(
+    "begin_table", "POST", "/v1/new-tables", BeginResponse, TableRequest, is_harmless=True
+)
 LIST_TABLES: Final = Operation(
     "list_tables", "GET", "/v1/tables", TablesResponse, parameters.TablesParameters
 )
 GET_TABLE: Final = _of_table("get_table", "GET", "", TableResource)
-FORGET_TABLE: Final = _of_table("forget_table", "DELETE", "", NoneType)
+FORGET_TABLE: Final = _of_table("forget_table", "DELETE", "", NoneType, parameters.ForgetParameters)
 LIST_DROPPED: Final = Operation(
     "list_dropped_tables",
     "GET",

@@ -93,6 +93,16 @@ class TablesParameters(Parameters):
     page_token: _PageToken = ""
 
 
+class ForgetParameters(Parameters):
+    """What happens to the files of a table that is dropped."""
+
+    purge: bool = Field(
+        default=False,
+        description="Its files are to go, too: it becomes a dropped table, as a managed one does, which is deleted with "
+        "`POST /v1/dropped-tables/{id}/delete`, or by maintenance when the time is over.",
+    )
+
+
 class DroppedTablesParameters(Parameters):
     """Which dropped tables to list."""
 

@@ -8,7 +8,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, model_validator
 
+from delvec_contract.actions import AddFile, AppTransaction
+from delvec_contract.alterations import AdvanceIdentity
 from delvec_contract.shapes import (
+    FILES,
     Answer,
     Columns,
     Delta,
@@ -16,9 +19,11 @@ from delvec_contract.shapes import (
     FilePath,
     JsonObject,
     Long,
+    Metrics,
     Properties,
     Text,
     Timestamp,
+    TransactionId,
 )
 
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "DetailResponse",
     "DroppedTableResource",
     "DroppedTablesResponse",
+    "FirstRows",
     "HistoryEntry",
     "HistoryMember",
     "HistoryResponse",
@@ -69,6 +75,32 @@ _Name: TypeAlias = Annotated[
 ]
 
 
+class FirstRows(Envelope):
+    """The rows that a new table has from its first version on: files that an engine wrote after `POST /v1/new-tables`."""
+
+    transaction_id: TransactionId = Field(description="From `POST /v1/new-tables`.")
+    operation: str = Field(
+        default="CREATE TABLE AS SELECT", max_length=64, description="Delta's operation name."
+    )
+    operation_parameters: Properties = Field(
+        default_factory=dict, description="Those of the operation; by default those of a creation."
+    )
+    operation_metrics: Metrics = Field(
+        default_factory=dict,
+        description="Timings and counts that only the engine knows; the rest is computed.",
+    )
+    adds: list[AddFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    identity_changes: list[AdvanceIdentity] = Field(
+        default_factory=list,
+        max_length=1000,
+        fail_fast=True,
+        description="The last values that identity columns have in the files.",
+    )
+    app_transaction: AppTransaction | None = None
+    user_metadata: Text | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
 class TableRequest(Envelope):
     """Register the table at a location; with a schema, create it there first."""
 
@@ -93,16 +125,23 @@ class TableRequest(Envelope):
         description="Whether the catalog is to manage the table's commits. A new table without a location gets a folder "
         "that no earlier table had; an existing one gets the table feature `catalogManaged`.",
     )
+    first_rows: FirstRows | None = Field(
+        default=None, description="The rows of a new table, which are in its first version."
+    )
 
     @model_validator(mode="after")
     def _locatable(self) -> "TableRequest":
         if self.location is None and self.name is None:
             raise ValueError("give a location, a name, or both")
         if self.table_schema is None and (
-            self.partition_columns or self.properties or self.description or self.cluster_by
+            self.partition_columns
+            or self.properties
+            or self.description
+            or self.cluster_by
+            or self.first_rows is not None
         ):
             raise ValueError(
-                "partition-columns, properties, description and cluster-by are only for new tables; give a "
+                "partition-columns, properties, description, cluster-by and first-rows are only for new tables; give a "
                 "schema"
             )
         return self

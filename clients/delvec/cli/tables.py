@@ -237,18 +237,25 @@ def rename(
     _report(renamed, as_json=now.as_json)
 
 
-def drop(context: typer.Context, table: _Table) -> None:
+def drop(
+    context: typer.Context,
+    table: _Table,
+    *,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete all files in its folder, too; nothing brings them back.")
+    ] = False,
+) -> None:
     """Unregister a table. Its files stay where they are; `delvec undrop` brings a managed table back.
 
     [bold]delvec drop sales.orders[/bold]
     """
     now = session(context)
     with now.connect() as lake:
-        lake.drop(table)
+        lake.drop(table, purge=purge)
     if now.as_json:
-        print_json({"dropped": table})
+        print_json({"dropped": table, "purged": purge})
     else:
-        say(f"unregistered '{table}'; its files are untouched")
+        say(f"unregistered '{table}'" + ("; its files are deleted" if purge else "; its files are untouched"))
 
 
 def undrop(

@@ -55,7 +55,7 @@ class ServiceClient(ServiceAdapter):
         transport: replaces the network.
         sleep: replaces the wait between attempts.
         roots: locations that tables and files of plans must be under; if empty, any location is allowed.
-        vended: open data files in this process with credentials issued by the service.
+        vends_credentials: open data files in this process with credentials issued by the service.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ServiceClient(ServiceAdapter):
         # The state for pickle.
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
-        self._vended = vends_credentials
+        self.vends_credentials = vends_credentials
         self._credentials: dict[str, TableCredentials] = {}
         self._http = httpx.Client(
             base_url=url,
@@ -121,7 +121,7 @@ class ServiceClient(ServiceAdapter):
     def opens(self, resource: TableResource) -> None:
         """Use vended credentials for the files of a table from now on, if the service issues them."""
         location = resource.location
-        if self._vended and location.startswith("s3:") and location not in self._credentials:
+        if self.vends_credentials and location.startswith("s3:") and location not in self._credentials:
             provider = self._credentials.setdefault(location, TableCredentials(self, resource.id))
             use_credentials(location, provider)
 

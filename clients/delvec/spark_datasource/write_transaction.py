@@ -21,7 +21,9 @@ from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.table import DeltaTable
 from delvec_commands.backoff import pause
 from delvec_commands.dml.append import NewRows, WriteOptions, add_rows
+from delvec_commands.dml.first_rows import FirstWrite
 from delvec_commands.dml.overwrite import Replacement, replace_rows
+from delvec_commands.dml.table_definition import TableDefinition, location_of
 from delvec_contract.commits import BeginResponse
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import Engine, WriteTarget
@@ -37,7 +39,6 @@ from delvec_errors import (
     UnsupportedOperation,
     UnsupportedWriterFeature,
 )
-from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.constraints.declared import REPLACE_WHERE
@@ -60,6 +61,7 @@ class WriteTransaction:
         columns: columns of the rows.
         changes: schema changes to commit with the rows.
         already_applied: the table has this ``txn`` already; nothing to do.
+        first: the creation of the table, if the rows are its first.
     """
 
     begun: BeginResponse
@@ -67,6 +69,7 @@ class WriteTransaction:
     columns: StructType
     changes: Sequence[WriteChange]
     already_applied: bool
+    first: FirstWrite | None = None
 
     @classmethod
     def begin(
@@ -80,6 +83,11 @@ class WriteTransaction:
             UnsupportedWriterFeature: tasks cannot evaluate a constraint or a generated column.
         """
         table = _table(request, lake, columns)
+        if isinstance(table, FirstWrite):
+            target = replace(table.target, replace_where=request.replace_where)
+            found = cls(table.begun, target, columns, (), already_applied=False, first=table)
+            found.check()
+            return found
         # Not empty_table(): it imports pandas, which takes 0.25 seconds.
         nothing = pa.Table.from_batches([], columns.to_arrow())
         rows = NewRows.begin(table._service, table, nothing, options)  # noqa: SLF001
@@ -91,10 +99,13 @@ class WriteTransaction:
             # The number of tasks is unknown, so each generates blocks of identity values.
             target = replace(target, writers=_MAX_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
         found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
-        # Fail now instead of in tasks if they cannot evaluate the checks.
-        with found._checked([]) as batches:
-            list(batches)
+        found.check()
         return found
+
+    def check(self) -> None:
+        """Fail now instead of in tasks if they cannot evaluate the checks."""
+        with self._checked([]) as batches:
+            list(batches)
 
     def write(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
         """Write the rows of a task; runs on executors.
@@ -153,6 +164,9 @@ class WriteTransaction:
         Raises:
             DelvecError: the error of a task or of the commit.
         """
+        if self.first is not None:
+            self._create(lake, self.first, files, options, stream)
+            return
         with closing(_WrittenFiles(files)) as engine:
             table = lake.table(self.target.location, engine=engine)
             service = table._service  # noqa: SLF001
@@ -163,6 +177,27 @@ class WriteTransaction:
                 add_rows(rows)
             else:
                 replace_rows(rows, replacement)
+
+    def _create(
+        self,
+        lake: Connection,
+        first: FirstWrite,
+        files: Sequence[AddFile] | DelvecError,
+        options: WriteOptions,
+        stream: Mapping[str, str] | None,
+    ) -> None:
+        """Create the table with the files of tasks, in one version."""
+        if isinstance(files, DelvecError):
+            raise files
+        first.create(
+            lake._service,  # noqa: SLF001
+            files,
+            "WRITE" if stream is None else "STREAMING UPDATE",
+            engine_info=_WrittenFiles.name,
+            parameters=stream,
+            txn=options.txn,
+            user_metadata=options.user_metadata,
+        )
 
     def _check_zone(self, rows: pa.Schema | None) -> None:
         """Refuse expressions that tasks would evaluate in another time zone than the session's."""
@@ -264,16 +299,19 @@ class _WrittenFiles:
     execution = merge_source = change_rows = bounded = compact = cluster = _refuse
 
 
-def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:
+def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable | FirstWrite:
+    """Return the table; for one that does not exist its creation, which has begun."""
     engine = _WrittenFiles()
     try:
         table = lake.table(request.path, engine=engine)
         table.version()  # raises if the log of a registered table is gone
     except NotFound:
-        is_location = "/" in request.path or request.path.startswith(".")
-        where = locations.absolute(request.path) if is_location else request.path
+        location = location_of(request.path)
         # As Spark's own sources: what a DataFrame happens to hold says nothing about the rows of later writes.
-        return lake.create_table(where, columns.as_nullable(), request.partition_by, engine=engine)
+        definition = TableDefinition(columns.as_nullable(), request.partition_by or ())
+        body = definition.creation(location, None if location else request.path)
+        first = FirstWrite.begin(lake._service, body)  # noqa: SLF001
+        return first or lake.run_create(request.path, definition, engine=engine)[0]
     return table
 
 

@@ -13,6 +13,7 @@ from delvec.sql.definitions import definition_of
 from delvec.sql.queries import QUERIES, parse_query
 from delvec.sql.row_statements import with_rows
 from delvec.sql.tokens import Cursor, invalid, newest_version
+from delvec_commands.dml.first_rows import CREATING
 from delvec_commands.dml.table_definition import REPLACING, TableDefinition
 from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest, NotFound, TableNotFound
@@ -161,7 +162,7 @@ class _Creation:
         """Create or replace the table, without rows."""
         existing = self._existing()
         if existing is None:
-            table = self._new(definition)
+            table, _ = self._new(definition)
             return Altered(table.version(), "CREATE TABLE")
         if not self.target.replaces:
             return Altered(None, None)
@@ -169,14 +170,15 @@ class _Creation:
         return Altered(existing.replace_with(definition, operation).version, operation)
 
     def as_query(self, query: str, open_table: "OpenTable", run: "RunQuery") -> Metrics | Altered:
-        """Create or replace the table with the rows of a query: replaced in one version, created in two."""
+        """Create or replace the table with the rows of a query, in one version."""
         existing = self._existing()
         if existing is not None and not self.target.replaces:
             return Altered(None, None)
         if existing is None:
-            # First the query, so that one that fails creates nothing.
             rows = run(parse_query(query, "spark"))
-            return self._new(self._of_rows(rows)).append(rows)
+            operation = f"{REPLACING} AS SELECT" if self.target.replaces else CREATING
+            table, metrics = self._new(self._of_rows(rows), rows, operation)
+            return Altered(table.version(), operation) if metrics is None else metrics
 
         def change(table: "DeltaTable", rows: Any) -> Metrics:
             operation = "REPLACE TABLE" if self.target.must_exist else REPLACING
@@ -187,22 +189,24 @@ class _Creation:
     def _of_rows(self, rows: Any) -> TableDefinition:
         return self.clauses.definition(schema_from(rows.schema))
 
-    def _new(self, definition: TableDefinition) -> "DeltaTable":
+    def _new(
+        self, definition: TableDefinition, rows: Any = None, operation: str = CREATING
+    ) -> "tuple[DeltaTable, Metrics | None]":
         if self.target.must_exist:
             raise TableNotFound(
                 f"The table '{self.target.name}' does not exist, so it cannot be replaced; CREATE OR REPLACE TABLE also "
                 "creates it."
             )
         location = self.clauses.location
-        return self.lake.create_table(
+        return self.lake.run_create(
             self.target.at(location),
-            definition.schema,
-            partition_by=definition.partition_by,
-            properties=definition.properties,
-            description=definition.description,
-            engine=self.engine,
+            definition,
+            rows,
+            self.engine,
             name=None if location is None else self.target.name,
-            cluster_by=definition.cluster_by,
+            replace=self.target.replaces,  # a dropped table whose files are still there
+            if_not_exists=self.target.if_not_exists,
+            operation=operation,
         )
 
     def _existing(self) -> "DeltaTable | None":
@@ -254,7 +258,7 @@ def _clone(cursor: Cursor, open_table: "OpenTable", target: _Target) -> Metrics:
 
 
 def drop(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> Altered:
-    """Run DROP TABLE [IF EXISTS] table: its name is dropped, also from delta-spark's catalog, its files stay.
+    """Run DROP TABLE [IF EXISTS] table [PURGE]: its name is dropped, also from delta-spark's catalog; its files stay, or go.
 
     Raises:
         InvalidStatement: it is another statement.
@@ -263,11 +267,12 @@ def drop(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> 
     cursor.expect("DROP", "TABLE")
     if_exists = cursor.take("IF", "EXISTS")
     name = newest_version(cursor)
+    purge = cursor.take("PURGE")
     cursor.end()
     try:
         in_catalog = spark is not None and "/" not in name.name
         location = lake.table(name.name).location if in_catalog else None
-        lake.drop(name.name)
+        lake.drop(name.name, purge=purge)
     except NotFound:
         if not if_exists:
             raise

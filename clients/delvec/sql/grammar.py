@@ -72,7 +72,7 @@ FORMS: Final = (
         "CREATE TABLE t [USING DELTA] LOCATION 'path'",
         "CREATE TABLE found USING DELTA LOCATION '/data/existing'",
     ),
-    Form(_TABLES, "DROP TABLE [IF EXISTS] t", "DROP TABLE IF EXISTS copied"),
+    Form(_TABLES, "DROP TABLE [IF EXISTS] t [PURGE]", "DROP TABLE IF EXISTS copied PURGE"),
     Form(_TABLES, "UNDROP TABLE t", "UNDROP TABLE parcels"),
     Form(
         _TABLES,

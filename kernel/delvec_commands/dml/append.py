@@ -25,7 +25,15 @@ from delvec_kernel.constraints.declared import generates
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true
 
-__all__ = ["NewRows", "WriteOptions", "add_rows", "append", "is_repeatable"]
+__all__ = [
+    "NewRows",
+    "WriteOptions",
+    "add_rows",
+    "append",
+    "check_identity",
+    "is_repeatable",
+    "write_target",
+]
 
 
 _ATTEMPTS: Final = 3
@@ -104,7 +112,7 @@ class NewRows:
                 table,
                 begin_response,
                 data,
-                _target(begin_response, schema),
+                write_target(begin_response, schema),
                 options,
                 already_applied=True,
             )
@@ -115,7 +123,7 @@ class NewRows:
             types = StructType(()) if options.overwrite_schema else schema
             data, columns = data_schema.with_schema(data, types, widens=widens and options.merge_schema)
             if not options.overwrite_schema:
-                _check_identity(schema, columns)
+                check_identity(schema, columns)
         if evolves:
             for attempt in range(_ATTEMPTS):
                 changes = _changes(schema, begin_response, columns, options)
@@ -133,7 +141,9 @@ class NewRows:
                         raise
                     begin_response = now
         table.check_source_version(begin_response.version)
-        return cls(service, table, begin_response, data, _target(begin_response, schema), options, changes)
+        return cls(
+            service, table, begin_response, data, write_target(begin_response, schema), options, changes
+        )
 
     def transaction(
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
@@ -201,7 +211,8 @@ def _changes(
     return data_schema.evolved(schema, columns, widens=widens)
 
 
-def _target(begin_response: BeginResponse, schema: StructType) -> WriteTarget:
+def write_target(begin_response: BeginResponse, schema: StructType) -> WriteTarget:
+    """Return where and how rows are written in a transaction that has begun."""
     return WriteTarget(
         location=begin_response.location,
         schema=identity_values.fillable(schema),
@@ -213,7 +224,7 @@ def _target(begin_response: BeginResponse, schema: StructType) -> WriteTarget:
     )
 
 
-def _check_identity(schema: StructType, data: StructType) -> None:
+def check_identity(schema: StructType, data: StructType) -> None:
     """Refuse values for a column GENERATED ALWAYS AS IDENTITY.
 
     Raises:

@@ -1,5 +1,7 @@
 """Column mapping: ids and physical names of columns (PROTOCOL.md, "Column Mapping")."""
 
+import itertools
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -27,6 +29,7 @@ __all__ = [
     "known_ids",
     "mapped",
     "max_column_id",
+    "physical_names",
     "with_fields",
     "without_physical_names",
 ]
@@ -34,8 +37,15 @@ __all__ = [
 MODE: Final = "delta.columnMapping.mode"
 MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
 _MAX_DIGITS: Final = 18
+_NAMES: Final = uuid.UUID("9f2d1c5e-4c36-4f0c-9a35-0a4b3b1f6f0e")
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 """Ids of list elements, map keys and map values (PROTOCOL.md, "IcebergCompatV2"): Iceberg's readers for Java need them."""
+
+
+def physical_names(transaction_id: str) -> Callable[[], str]:
+    """Return a generator of physical names, the same ones when the transaction begins and when it is committed."""
+    numbers = itertools.count()
+    return lambda: f"col-{uuid.uuid5(_NAMES, f'{transaction_id}/{next(numbers)}')}"
 
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:

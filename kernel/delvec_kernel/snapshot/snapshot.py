@@ -95,6 +95,22 @@ class Snapshot:
             checkpoint_version=checkpoint_version,
         )
 
+    @classmethod
+    def before_first(cls, location: str, protocol: Protocol, metadata: Metadata) -> "Snapshot":
+        """Return the state before version 0 of a table, with its definition: version -1, without files."""
+        return cls(
+            location=location,
+            version=-1,
+            timestamp=0,
+            protocol=protocol,
+            metadata=metadata,
+            live=LiveFiles(location),
+            txns={},
+            domain_metadata={},
+            in_commit_timestamp=None,
+            checkpoint_version=None,
+        )
+
     def after(
         self, commits: list[Commit], *, file_time: int, checkpoint_version: int | None = None
     ) -> "Snapshot":

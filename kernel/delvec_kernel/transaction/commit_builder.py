@@ -457,6 +457,7 @@ _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "OPTIMIZE": _count_compaction,
     "REORG": _count_compaction,
     "WRITE": _count_write,
+    "CREATE TABLE AS SELECT": _count_write,
     "REPLACE TABLE AS SELECT": _count_write,
     "CREATE OR REPLACE TABLE AS SELECT": _count_write,
     "STREAMING UPDATE": _count_stream,

@@ -26,7 +26,7 @@ from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.scans.plan import plan
 from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["AlterResult", "Altered", "Unchanged", "alter"]
 

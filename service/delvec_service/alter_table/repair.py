@@ -22,7 +22,7 @@ from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.repair_plan import Repair, RepairPlan, Unrepaired, plan_repair
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["RepairResult", "Repaired", "repair"]
 

@@ -27,8 +27,8 @@ from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.new_table import ENGINE_INFO
 from delvec_service.tables.places import check_new_files
-from delvec_service.tables.registry import ENGINE_INFO
 
 __all__ = ["NotRestored", "RestoreResult", "Restored", "restore"]
 

@@ -45,7 +45,7 @@ from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstone_reader import with_tombstones
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["TablePreparation"]
 

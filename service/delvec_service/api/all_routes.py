@@ -20,6 +20,7 @@ from delvec_errors import (
     ConcurrentModification,
     ConcurrentTransaction,
     ConcurrentWrite,
+    ConstraintViolation,
     CorruptDeletionVector,
     CorruptIcebergMetadata,
     CorruptTable,
@@ -91,6 +92,12 @@ class _Administration(Route):
     kind = "changes"
 
 
+class _Creating(Mutation):
+    """A new table comes with the files of its first rows."""
+
+    large = True
+
+
 class _Checking(Route):
     kind = "maintenance"
 
@@ -133,8 +140,17 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.REGISTER_TABLE,
         "tables",
-        Mutation,
-        *(*MUTATION, *SNAPSHOT, InvalidLocation, InvalidSchema, InvalidTableChange, InvalidPredicate),
+        _Creating,
+        *(
+            *MUTATION,
+            *SNAPSHOT,
+            *commits_routes.INVALID,
+            ConstraintViolation,
+            InvalidLocation,
+            InvalidSchema,
+            InvalidTableChange,
+            InvalidPredicate,
+        ),
         *(UnknownColumn, LocationNotAllowed, PermissionDenied, TableNotFound, TableAlreadyExists),
         AtomicCreateUnsupported,
         status=status.HTTP_201_CREATED,
@@ -142,9 +158,18 @@ ROUTES: Final[tuple[Any, ...]] = (
         answer=_registered,
         documented={200: {"model": TableResource, "description": "The table was already registered."}},
     ),
+    served(
+        operations.BEGIN_TABLE,
+        "tables",
+        Mutation,
+        *(*MUTATION, InvalidLocation, InvalidSchema, InvalidTableChange, InvalidPredicate, UnknownColumn),
+        *(LocationNotAllowed, PermissionDenied, TableNotFound, TableAlreadyExists, UnsupportedOperation),
+        status=status.HTTP_201_CREATED,
+        needs_body=True,
+    ),
     served(operations.LIST_TABLES, "tables", Mutation, *COMMON, InvalidLocation, LocationNotAllowed),
     served(operations.GET_TABLE, "tables", Mutation, *_OPEN),
-    served(operations.FORGET_TABLE, "tables", Mutation, *_CHANGE),
+    served(operations.FORGET_TABLE, "tables", Mutation, *_CHANGE, UnsupportedOperation),
     served(operations.RENAME_TABLE, "tables", Mutation, *_CHANGE, TableAlreadyExists),
     served(operations.LIST_DROPPED, "tables", Mutation, *COMMON),
     served(

@@ -43,10 +43,10 @@ from delvec_service.operations import commits
 from delvec_service.operations.call import Call, transaction_id
 from delvec_service.store.answers import StoredAnswer
 
-__all__ = ["commit_router", "reading_router", "transaction_router"]
+__all__ = ["INVALID", "commit_router", "reading_router", "transaction_router"]
 
 _CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
-_INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
+INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 
 class _CommitRoute(Route):
@@ -87,7 +87,7 @@ transaction_router = resource_router("commits", _TransactionRoute)
         *MUTATION,
         *OPENING,
         *SNAPSHOT,
-        *_INVALID,
+        *INVALID,
         *_CHANGING,
         ConstraintViolation,
         UnsupportedTable,
@@ -155,7 +155,7 @@ def get_commit(
         *MUTATION,
         *OPENING,
         *SNAPSHOT,
-        *_INVALID,
+        *INVALID,
         InvalidTableChange,
         InvalidSchema,
         UnknownColumn,

@@ -128,6 +128,7 @@ PARAMETERS: Final[Mapping[str, str]] = {
 RESPONSES: Final[Mapping[str, str]] = {
     "alter_table": "The change that was made, and its version.",
     "allocate_deletion_vectors": "The reserved places for deletion vectors.",
+    "begin_table": "What the writer needs to know.",
     "begin_transaction": "What the writer needs to know.",
     "check_table": "The findings.",
     "clone_table": "The clone.",

@@ -42,7 +42,8 @@ from delvec_service.page_tokens import page_token, place_of
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import NewTable, Tables
+from delvec_service.tables.new_table import NewTable
+from delvec_service.tables.registry import Tables
 
 __all__ = ["routers"]
 

@@ -67,6 +67,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/access": Rule("token"),
     # Tables
     "GET /v1/tables": _LIST,
+    "POST /v1/new-tables": Rule("body", "maintainer").prepares("begin_table"),
     "POST /v1/tables": Rule("body", "maintainer").does("register_table"),
     "GET /v1/tables/{table}": _READ,
     "DELETE /v1/tables/{table}": Rule("table", "admin").does("forget_table"),

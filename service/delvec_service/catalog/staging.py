@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec_errors import BadRequest, InvalidCommit, TableAlreadyExists
-from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.features.managed_tables import check_stays_managed, managed_properties
-from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -23,7 +21,8 @@ from delvec_kernel.transaction import staged_commit
 from delvec_service.commits.ratification import Ratification
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import NewTable, Tables
+from delvec_service.tables.new_table import NewTable
+from delvec_service.tables.registry import Tables
 
 __all__ = ["Staging", "staging_answer"]
 
@@ -122,7 +121,9 @@ class Staging:
                 version=0,
             )
         check_stays_managed(first.protocol, first.metadata, name, location)
-        self.ratification.check_first(table, _nothing(location, first.protocol, first.metadata), first)
+        self.ratification.check_first(
+            table, Snapshot.before_first(location, first.protocol, first.metadata), first
+        )
 
 
 def _first(table: OpenTable) -> bytes | None:
@@ -131,19 +132,3 @@ def _first(table: OpenTable) -> bytes | None:
         return table.objects.get(commit_path(0))
     except FileNotFoundError:
         return None
-
-
-def _nothing(location: str, protocol: Protocol, metadata: Metadata) -> Snapshot:
-    """Return the state before version 0, with its definition."""
-    return Snapshot(
-        location=location,
-        version=-1,
-        timestamp=0,
-        protocol=protocol,
-        metadata=metadata,
-        live=LiveFiles(location),
-        txns={},
-        domain_metadata={},
-        in_commit_timestamp=None,
-        checkpoint_version=None,
-    )

@@ -40,8 +40,9 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
+from delvec_service.tables.new_table import ENGINE_INFO
 from delvec_service.tables.places import UNRESTRICTED, Requester
-from delvec_service.tables.registry import ENGINE_INFO, Tables
+from delvec_service.tables.registry import Tables
 from delvec_storage.roots import Roots
 
 __all__ = ["CloneResult", "Cloned", "NotCloned", "clone"]

@@ -13,7 +13,7 @@ from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction.row_maps import is_row_map_path
 from delvec_kernel.transaction.transaction_changes import Changes, RowMap
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["accepted"]
 

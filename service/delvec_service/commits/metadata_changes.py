@@ -6,11 +6,9 @@ loses, as in Delta: its files were written for a different table.
 Tested in `tests/integration/service/commits/test_write_changes.py`.
 """
 
-import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from delvec_errors import (
     DelvecError,
@@ -24,6 +22,7 @@ from delvec_kernel.alter_table.alteration import Alteration, altered
 from delvec_kernel.alter_table.change_types import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.schema.column_mapping import physical_names
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -31,8 +30,6 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["alteration_of", "as_written", "draft_of", "resolved", "table_as_written"]
-
-_NAMES: Final = uuid.UUID("9f2d1c5e-4c36-4f0c-9a35-0a4b3b1f6f0e")
 
 
 def alteration_of(
@@ -112,7 +109,7 @@ def table_as_written(
     """
     if not changes:
         return snapshot
-    found = alteration_of(table, changes, snapshot, _names(transaction_id))
+    found = alteration_of(table, changes, snapshot, physical_names(transaction_id))
     return replace(
         snapshot, metadata=found.metadata or snapshot.metadata, protocol=found.protocol or snapshot.protocol
     )
@@ -148,7 +145,7 @@ def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Chan
                 version=changes.read_version,
                 transaction_id=changes.transaction_id,
             ) from error
-    found = alteration_of(table, changes.table_changes, snapshot, _names(changes.transaction_id))
+    found = alteration_of(table, changes.table_changes, snapshot, physical_names(changes.transaction_id))
     return replace(
         changes,
         metadata=found.metadata,
@@ -172,9 +169,3 @@ def as_written(snapshot: Snapshot, changes: Changes) -> Snapshot:
 def _oldest_version(table: OpenTable) -> int:
     listing = LogReader(table.objects, table.name).list_all()
     return min([*listing.commits, *listing.checkpoints], default=0)
-
-
-def _names(transaction_id: str) -> Callable[[], str]:
-    """Return a generator of physical names, the same ones when the transaction begins and when it is committed."""
-    numbers = itertools.count()
-    return lambda: f"col-{uuid.uuid5(_NAMES, f'{transaction_id}/{next(numbers)}')}"

@@ -52,7 +52,7 @@ from delvec_service.logs import bind_log_context, log_context, logger
 from delvec_service.snapshots.loader import SnapshotLoader, keeps_losing
 from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["MultiTableCommits", "Participant"]
 

@@ -22,7 +22,7 @@ from delvec_service.commits.commit import Commits, Committed, NothingToDo
 from delvec_service.commits.commit_checks import check_repacking
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 
 __all__ = ["RepackResult", "VectorCompaction"]
 

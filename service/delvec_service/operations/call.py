@@ -37,7 +37,7 @@ _FUNCTIONS: Final = {
     "health": "get_health list_health_samples list_health",
     "maintenance": "check_table write_checkpoint generate_manifests convert_to_iceberg compact_deletion_vectors",
     "policies": "set_policy list_policies get_policy drop_policy list_applicable_policies lease_table release_table record_run list_runs report_task list_tasks list_all_tasks",
-    "tables": "register_table list_tables get_table forget_table rename_table",
+    "tables": "register_table begin_table list_tables get_table forget_table rename_table",
     "vacuum": "vacuum_table list_quarantines undo_vacuum purge_vacuumed",
 }
 """The functions of each module of this package, named as the operations that they answer."""

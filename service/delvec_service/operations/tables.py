@@ -4,22 +4,27 @@ Tested in `tests/integration/service/tables/test_tables.py`.
 """
 
 import uuid
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from delvec_contract.alterations import AlterRequest
-from delvec_contract.parameters import TablesParameters
+from delvec_contract.commits import BeginResponse
+from delvec_contract.parameters import ForgetParameters, TablesParameters
 from delvec_contract.tables import RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_errors import BadRequest
 from delvec_kernel.alter_table.change_types import AddFeature
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_service.alter_table.alter import alter
 from delvec_service.auth.request_access import Access
+from delvec_service.commits import first_commit
 from delvec_service.logs import bind_log_context
 from delvec_service.operations.call import Call
 from delvec_service.page_tokens import page_token, place_of
+from delvec_service.scans.describe import snapshot_fields
 from delvec_service.service import Service
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import NewTable
+from delvec_service.tables.new_table import NewTable
 
 _BY_NAME: Final = "tables by name"
 
@@ -30,6 +35,26 @@ def register_table(call: Call[TableRequest]) -> tuple[TableResource, bool]:
     Registering it again has no effect. If you pass a schema, the table is created there first.
     """
     return register(call.service, call.access, call.asked, call.key)
+
+
+def begin_table(call: Call[TableRequest]) -> BeginResponse:
+    """Begin the creation of a table with rows: return what a writer needs to know. Nothing is created yet.
+
+    Write the data files, whose names include the transaction id, under the location. Then send the same request to
+    `POST /v1/tables`, with `first-rows`.
+    """
+    service, access, asked = call.service, call.access, call.asked
+    bind_log_context(table=asked.name, change=asked.location)
+    if asked.table_schema is None or asked.first_rows is not None:
+        raise BadRequest("To begin the creation of a table give its schema, and no first-rows yet.")
+    access.require_place(service.tables, asked.location, asked.name, creates=True)
+    new = _new_table(asked, asked.table_schema, None)
+    table, state = first_commit.begin(service.tables, asked.location, asked.name, new, access)
+    return BeginResponse(
+        **snapshot_fields(table.record, state, service.loader),
+        transaction_id=new.transaction_id,
+        deletion_vectors_enabled=state.dv_enabled,
+    )
 
 
 def list_tables(call: Call[TablesParameters]) -> TablesResponse:
@@ -59,14 +84,14 @@ def get_table(call: Call[None]) -> TableResource:
     return resource(call.table.record)
 
 
-def forget_table(call: Call[None]) -> None:
+def forget_table(call: Call[ForgetParameters]) -> None:
     """Unregister a table.
 
     Its policies, grants and health samples are deleted; its files and maintenance runs stay. Registering its location
     again brings it back under the same id. A managed table is dropped with all that the service has of it: it can be
-    brought back by name, until its files are deleted.
+    brought back by name, until its files are deleted; so is any other with `purge=true`.
     """
-    drop(call.service, call.table_name)
+    drop(call.service, call.table_name, purge=call.asked.purge)
 
 
 def rename_table(call: Call[RenameRequest]) -> TableResource:
@@ -95,21 +120,37 @@ def register(
             access.require(record, "maintainer")
             _manage(service, record)
         return resource(record), is_new
-    new = NewTable(
-        schema=asked.table_schema,
+    rows = asked.first_rows
+    new = _new_table(asked, asked.table_schema, idempotency_key if rows is None else rows.transaction_id)
+    if rows is None:
+        record, version = service.tables.create(asked.location, asked.name, new, access)
+    else:
+        record, version = first_commit.create(
+            service.tables,
+            asked.location,
+            asked.name,
+            new,
+            rows,
+            access,
+            max_file_age_seconds=service.settings.max_file_age_seconds,
+        )
+    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
+    made = service.tables.open(record.id)
+    service.commits.post_commit.notify(made, version, new.transaction_id, new.properties)
+    return resource(record, version), True
+
+
+def _new_table(asked: TableRequest, schema: Mapping[str, Any], transaction_id: str | None) -> NewTable:
+    return NewTable(
+        schema=schema,
         partition_columns=tuple(asked.partition_columns),
         properties=asked.properties,
         description=asked.description,
         cluster_by=tuple(asked.cluster_by),
         # In the log, where it can be found even if the database is lost.
-        transaction_id=idempotency_key or str(uuid.uuid4()),
+        transaction_id=transaction_id or str(uuid.uuid4()),
         is_managed=asked.managed,
     )
-    record, version = service.tables.create(asked.location, asked.name, new, access)
-    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
-    made = service.tables.open(record.id)
-    service.commits.post_commit.notify(made, version, new.transaction_id, new.properties)
-    return resource(record, version), True
 
 
 def _manage(service: Service, record: TableRecord) -> None:
@@ -128,9 +169,9 @@ def _manage(service: Service, record: TableRecord) -> None:
         raise result.error(table.name)
 
 
-def drop(service: Service, name_or_id: str) -> None:
-    """Unregister a table; a managed one can be brought back."""
-    record = service.tables.forget(name_or_id)
+def drop(service: Service, name_or_id: str, *, purge: bool = False) -> None:
+    """Unregister a table; one that is managed, or to be purged, can be brought back until its files are deleted."""
+    record = service.tables.forget(name_or_id, purge=purge)
     bind_log_context(table=record.name, table_id=record.id)
     closed(service, record)
 

@@ -251,7 +251,7 @@ class Registry:
         record = self.at(location)
         if record is None:
             if name is not None:
-                self._check_free(name, location)
+                self.check_free(name, location)
             row = TableRow(
                 catalog=self._catalog,
                 id=table_id(location),
@@ -270,7 +270,7 @@ class Registry:
                 return _record(row), True
         if record is None:
             assert name is not None  # noqa: S101 - nothing else is unique
-            self._check_free(name, location)
+            self.check_free(name, location)
             return self.add(location, name, folder_name, visible=visible, may_name=may_name)
         if not visible(record) or not (name in (None, record.name) or may_name(record)):
             raise LocationNotAllowed(
@@ -311,7 +311,7 @@ class Registry:
             TableAlreadyExists: the name belongs to another table.
             TableNotFound: the table was unregistered in the meantime.
         """
-        self._check_free(name, record.location)
+        self.check_free(name, record.location)
         try:
             with self._database.write() as session:
                 session.execute(
@@ -320,10 +320,10 @@ class Registry:
                     .values(name=name)
                 )
         except IntegrityError:
-            self._check_free(name, record.location)
+            self.check_free(name, record.location)
         return self.get(record.id)
 
-    def _check_free(self, name: str, location: str) -> None:
+    def check_free(self, name: str, location: str) -> None:
         """Reject a name that another table has, its own or its folder's. Whoever may use a name may see that table.
 
         Raises:

@@ -6,10 +6,9 @@ Tested in `tests/integration/service/tables/test_tables.py`.
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import (
@@ -25,14 +24,10 @@ from delvec_errors import (
     UnsupportedOperation,
 )
 from delvec_kernel.actions.actions import Action, CommitInfo, first_of
-from delvec_kernel.alter_table.definition import Definition
-from delvec_kernel.alter_table.first_version import first_version
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
-from delvec_kernel.schema.types import StructType
-from delvec_service import VERSION
 from delvec_service.catalog_client.catalog_table import CatalogTable
 from delvec_service.catalog_client.catalogs import Catalogs
 from delvec_service.catalog_client.staged_table import TableToCreate
@@ -45,63 +40,18 @@ from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord, not_found
 from delvec_service.tables.named_files import NamedFiles
 from delvec_service.tables.namespace_roots import NamespaceRoots
+from delvec_service.tables.new_table import NewTable
 from delvec_service.tables.places import UNRESTRICTED, Places, Requester, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 from delvec_storage.roots import Roots
 
-__all__ = ["ENGINE_INFO", "NewTable", "Tables"]
+__all__ = ["Tables", "already_exists"]
 
-ENGINE_INFO: Final = f"Delvec/{VERSION}"
 _OPENED_SECONDS: Final = 1.0
 _MAX_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)
 _PAGE: Final = 200
 _CREATIONS: Final = uuid.UUID("6f0c9a35-4c36-4d0c-8a35-1a4b3b1f6f0e")
-
-
-@dataclass(frozen=True)
-class NewTable:
-    """A table to create.
-
-    Attributes:
-        schema: Delta's schema JSON.
-        transaction_id: that of its version 0.
-        is_managed: whether the catalog is to manage it.
-    """
-
-    schema: Mapping[str, Any]
-    partition_columns: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    description: str | None = None
-    cluster_by: Sequence[str] = ()
-    transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    is_managed: bool = False
-
-    def first_version(self, properties: Mapping[str, str], catalog_id: str) -> list[Action]:
-        """Return the actions of version 0.
-
-        Args:
-            properties: of the table.
-            catalog_id: the id that the table has in its catalog, if it is a managed one.
-
-        Raises:
-            InvalidSchema: or a sibling, see :func:`delvec_kernel.alter_table.first_version.first_version`.
-        """
-        definition = Definition(
-            StructType.from_json(self.schema),
-            self.partition_columns,
-            properties,
-            self.description,
-            self.cluster_by,
-        )
-        return first_version(
-            definition,
-            catalog_id=catalog_id,
-            metadata_id=str(uuid.uuid4()),
-            transaction_id=self.transaction_id,
-            engine_info=ENGINE_INFO,
-            now=time.time_ns() // 1_000_000,
-        )
 
 
 class Tables:
@@ -222,9 +172,10 @@ class Tables:
         """Return the other catalog that a name belongs to; None for a name of the service's own."""
         return self._catalogs.catalog_of(name)
 
-    def unregistered(self, canonical: str, name: str) -> OpenTable:
+    def unregistered(self, canonical: str, name: str | None) -> OpenTable:
         """Return a table that a client is creating at a location, to check what it has written there."""
-        record = TableRecord(table_id(canonical), name, canonical, datetime.now(UTC))
+        named = name or self.roots.called_by(canonical)
+        record = TableRecord(table_id(canonical), named, canonical, datetime.now(UTC))
         roots = self.roots_of_files(canonical, self.roots_at(canonical, name))
         return OpenTable(record, roots, self._max_commit_bytes, self._observer)
 
@@ -438,22 +389,28 @@ class Tables:
             return None
         return place
 
-    def forget(self, name_or_id: str) -> TableRecord:
+    def forget(self, name_or_id: str, *, purge: bool = False) -> TableRecord:
         """Unregister a table, delete its own policies, and return its record. Its files stay.
 
-        A managed table can be brought back by name, with its policies and grants, until its files are deleted. One of
-        another catalog is dropped there.
+        A managed table can be brought back by name, with its policies and grants, until its files are deleted; so can any
+        other whose files are to go (``purge``). One of another catalog is dropped there.
 
         Raises:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
             CommitOutcomeUnknown: the other catalog does not tell whether it has dropped it.
+            UnsupportedOperation: another catalog decides on its files.
         """
         record = self.find(name_or_id) if self.catalog_of(name_or_id) else self._registry.get(name_or_id)
         if self.catalog_of(record.name) is not None:
+            if purge:
+                raise UnsupportedOperation(
+                    f"The catalog of table '{record.name}' decides on its files: drop it without PURGE.",
+                    table=record.name,
+                )
             self._catalogs.drop(record.name)
             self._registry.remove(record.id)
-        elif self._is_managed(record):
+        elif purge or self._is_managed(record):
             self.dropped.add(record)
         else:
             self._registry.remove(record.id)
@@ -562,6 +519,23 @@ class Tables:
         """
         if name is not None and location is None and self.catalog_of(name) is not None:
             return self._create_in_catalog(name, new, requester)
+        canonical, actions = self.planned(location, name, new, requester)
+        return self.begin(canonical, name, new.transaction_id, actions, requester)
+
+    def planned(
+        self, location: str | None, name: str | None, new: NewTable, requester: Requester = UNRESTRICTED
+    ) -> tuple[str, list[Action]]:
+        """Return where a new table will be, and the actions of its version 0; changes nothing.
+
+        Raises:
+            UnsupportedOperation: another catalog decides where it will be.
+            DelvecError: as for :meth:`create`.
+        """
+        if name is not None and location is None and self.catalog_of(name) is not None:
+            raise UnsupportedOperation(
+                f"The catalog of table '{name}' says where it is only once it is created: create it, then append its rows.",
+                table=name,
+            )
         properties = dict(new.properties)
         if new.is_managed:
             properties = {f"delta.feature.{MANAGED}": "supported", **properties}
@@ -570,7 +544,16 @@ class Tables:
         else:
             canonical = self.place(location, name, new.transaction_id, requester)
         actions = new.first_version(properties, table_id(canonical))
-        return self.begin(canonical, name, new.transaction_id, actions, requester)
+        return canonical, actions
+
+    def check_free(self, canonical: str, name: str | None) -> None:
+        """Check that no other table has the name of a new one.
+
+        Raises:
+            TableAlreadyExists: one has.
+        """
+        if name is not None and self._registry.at(canonical) is None:
+            self._registry.check_free(name, canonical)
 
     def _create_in_catalog(self, name: str, new: NewTable, requester: Requester) -> tuple[TableRecord, int]:
         """Create a managed table in another catalog: there it has no name before version 0 is written.
@@ -672,11 +655,7 @@ class Tables:
         """
         name = self._checked_name(name)
         objects = self._objects(canonical, self.roots_at(canonical, name))
-        exists = TableAlreadyExists(
-            f"A Delta table already exists at {canonical} (DROP leaves files where they are). Open it, replace it "
-            "(CREATE OR REPLACE TABLE, replace=True, --replace), or create the new one elsewhere.",
-            location=canonical,
-        )
+        exists = already_exists(canonical)
         made = self._was_begun(objects, transaction_id)
         if made:
             return self._added(canonical, name, requester)[0], 0
@@ -788,3 +767,13 @@ class Tables:
 
 def _seen_by(requester: Requester) -> Callable[[TableRecord], bool]:
     return lambda record: requester.sees(record.id, record.name)
+
+
+def already_exists(canonical: str) -> TableAlreadyExists:
+    """Return the error for a new table at a location that has one."""
+    return TableAlreadyExists(
+        f"A Delta table already exists at {canonical} (DROP leaves files where they are). Open it by its location, "
+        "replace it (CREATE OR REPLACE TABLE, replace=True, --replace), drop it with its files (DROP TABLE … PURGE, "
+        "drop(…, purge=True), --purge), or create the new one elsewhere.",
+        location=canonical,
+    )

@@ -32,7 +32,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
-from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.tables.new_table import ENGINE_INFO
 from delvec_service.vacuum.clone_files import CloneReferences
 from delvec_service.vacuum.quarantine import NewQuarantine
 from delvec_service.vacuum.vacuum_plan import VacuumPlan, keep_tombstones, make_plan, write_reach

@@ -23,6 +23,8 @@ from delvec_errors import (
     InvalidPredicate,
     NotADeltaTable,
     ServiceUnavailable,
+    TableAlreadyExists,
+    TableInUse,
     TableNotFound,
     VersionNotFound,
 )
@@ -324,3 +326,36 @@ def test_a_closed_connection_says_so(service, table):
 
 def test_both_are_the_same_port(service):
     assert isinstance(service, ServiceAdapter)
+
+
+def test_a_table_and_its_rows_are_created_in_one_version(lake, tmp_path):
+    made = lake.create_table(tmp_path / "made", rows=ROWS, cluster_by="id")
+    assert (made.version(), made.to_arrow().num_rows) == (0, ROWS.num_rows)
+    assert made.history()[0]["operation"] == "CREATE TABLE AS SELECT"
+    copied = lake.sql(
+        f"CREATE TABLE delta.`{tmp_path}/copied` AS SELECT id FROM delta.`{tmp_path}/made` WHERE id < 3"
+    )
+    assert (copied.version, copied["numOutputRows"]) == (0, 3)
+
+
+def test_a_dropped_table_is_created_again(lake, tmp_path):
+    lake.sql(f"CREATE TABLE again LOCATION '{tmp_path}/again' AS SELECT 1 AS id")
+    lake.sql("DROP TABLE again")
+    with pytest.raises(TableAlreadyExists, match=r"CREATE OR REPLACE TABLE.* PURGE"):
+        lake.sql(f"CREATE TABLE again (x INT) LOCATION '{tmp_path}/again'")
+    replaced = lake.sql(f"CREATE OR REPLACE TABLE again LOCATION '{tmp_path}/again' AS SELECT 2 AS x")
+    assert replaced.version == 1
+    (tmp_path / "again" / "notes.txt").write_text("not the table's")
+    lake.sql("DROP TABLE again PURGE")
+    assert not (tmp_path / "again").exists()
+    assert lake.dropped_tables() == []
+    lake.sql(f"CREATE TABLE again (x INT) LOCATION '{tmp_path}/again'")
+    assert lake.table("again").version() == 0
+
+
+def test_a_table_whose_clone_needs_its_files_is_not_purged(lake, tmp_path):
+    table = lake.create_table(tmp_path / "source", rows=ROWS)
+    table.clone(tmp_path / "clone", shallow=True)
+    with pytest.raises(TableInUse):
+        lake.drop("source", purge=True)
+    assert lake.table("source").to_arrow().num_rows == ROWS.num_rows

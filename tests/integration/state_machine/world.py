@@ -23,7 +23,7 @@ from delvec_service.config import Settings
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import NewTable
+from delvec_service.tables.new_table import NewTable
 from delvec_storage import file_locations as _file_locations
 from delvec_storage import files as storage
 from delvec_storage.roots import Roots

@@ -54,6 +54,7 @@ TABLES = {
 }
 """Bodies that name tables."""
 OF_BODIES = {
+    "begin_table": ("maintainer", {"name": "{namespace}.begun", "schema": SCHEMA}, None),
     "register_table": ("maintainer", {"name": "{namespace}.made", "schema": SCHEMA}, None),
     "convert_to_delta": ("admin of all", {"name": "{namespace}.x", "location": "{root}/elsewhere"}, None),
     "set_policy": (
