@@ -210,7 +210,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_change_files.py",
                 "tests/integration/service/commits/test_commit.py",
                 "tests/integration/service/commits/test_commit_validator.py",
-                "tests/integration/service/alter_table/test_alter.py",
+                "tests/integration/service/alter_table/test_alteration_commit.py",
                 "tests/integration/service/alter_table/test_drop_feature.py",
                 "tests/integration/service/commits/test_commits_by_id.py",
             ),

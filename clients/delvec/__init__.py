@@ -66,7 +66,7 @@ __all__ += _commits.__all__
 __all__ += _requests.__all__
 __all__ += _tables.__all__
 
-_HOMES = {
+_MODULES = {
     "ArrayType": "delvec_kernel.schema.types",
     "Connection": "delvec.connection",
     "DataType": "delvec_kernel.schema.types",
@@ -94,11 +94,11 @@ if not TYPE_CHECKING:  # to type checkers an unknown name would be anything
             from importlib.metadata import version
 
             return version("delvec")
-        if name not in _HOMES:
+        if name not in _MODULES:
             from delvec_commands.peer_names import MODULE_HINTS, no_attribute
 
             raise no_attribute("module 'delvec'", name, MODULE_HINTS)
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        value = getattr(importlib.import_module(_MODULES[name]), name)
         globals()[name] = value
         return value
 

@@ -30,10 +30,10 @@ from delvec_kernel.alter_table.change_types import (
     UnsetProperties,
     UpgradeProtocol,
 )
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.constraints.declared import DEFAULT
 from delvec_kernel.schema.char_varchar import CHARACTERS
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import StructField, schema_from
+from delvec_kernel.schema.types import GENERATION, StructField, schema_from
 
 __all__ = ["Alterations", "Altered"]
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from delvec_errors import InvalidSchema
 from delvec_kernel.schema.char_varchar import as_texts
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.schema.types import GENERATION, IDENTITY_ALLOWS_EXPLICIT, StructField, StructType
 
 __all__ = ["AddedColumn", "parse_added_columns", "parse_ddl", "parse_type"]
 
@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _OF_BINARY = "binary, with Well-Known Binary in it"
-_UNWRITTEN = {"geometry": _OF_BINARY, "geography": _OF_BINARY, "variant": "strings"}
+_SUBSTITUTES = {"geometry": _OF_BINARY, "geography": _OF_BINARY, "variant": "strings"}
 _PRIMITIVES = {
     "bigint": "long",
     "binary": "binary",
@@ -196,13 +196,13 @@ class _Parser:
                         self._word("by")
                     numbers[key] = self._number()
             found = {f"delta.identity.{key}": value for key, value in numbers.items()}
-            return {**found, "delta.identity.allowExplicitInsert": by_default}
+            return {**found, IDENTITY_ALLOWS_EXPLICIT: by_default}
         if by_default:
             self._fail("IDENTITY")
         self._expect("(")
         expression = self._expression()
         self._expect(")")
-        return {"delta.generationExpression": expression}
+        return {GENERATION: expression}
 
     def _expression(self, ends: Collection[str] = ()) -> str:
         """Return the text up to the comma or bracket that ends it, or to one of some words."""
@@ -239,9 +239,9 @@ class _Parser:
             return self._characters(_CHARACTERS[name])
         if name in ("array", "map", "struct"):
             return self._nested(name)
-        if name in _UNWRITTEN:
+        if name in _SUBSTITUTES:
             raise InvalidSchema(
-                f"Delvec can read columns of type {name} but cannot write them yet; use {_UNWRITTEN[name]}."
+                f"Delvec can read columns of type {name} but cannot write them yet; use {_SUBSTITUTES[name]}."
             )
         self._next = position
         return self._fail(

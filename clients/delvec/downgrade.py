@@ -11,11 +11,11 @@ from typing import Any, Final, Literal, Protocol
 from delvec.alterations import Alterations
 from delvec_commands.dml.optimize import Optimizer
 from delvec_errors import InvalidTableChange
+from delvec_kernel.table_properties import DELETION_VECTORS
 
 __all__ = ["Downgrade", "DowngradeStep", "downgrade"]
 
 _FEATURE: Final = "deletionVectors"
-_PROPERTY: Final = "delta.enableDeletionVectors"
 _PROTECTION: Final = "checkpointProtection"
 _ATTEMPTS: Final = 5
 
@@ -113,7 +113,9 @@ def downgrade(
     return Downgrade(tuple(steps), dry_run)
 
 
-_TURN_OFF: Final = DowngradeStep("turn-off", f"{_PROPERTY} is unset, and no new deletion vectors are written")
+_TURN_OFF: Final = DowngradeStep(
+    "turn-off", f"{DELETION_VECTORS} is unset, and no new deletion vectors are written"
+)
 _DROP: Final = DowngradeStep(
     "drop-feature",
     "readers no longer need to support deletion vectors; older versions still require it",
@@ -132,7 +134,7 @@ def _purge(files: int) -> DowngradeStep:
 def _planned(table: DowngradableTable, truncate_history: bool) -> Iterator[DowngradeStep]:
     detail = table.detail()
     if _FEATURE in detail["tableFeatures"]:
-        if _PROPERTY in detail["properties"]:
+        if DELETION_VECTORS in detail["properties"]:
             yield _TURN_OFF
         if files := table.optimize.purge(dry_run=True)["numRemovedFiles"]:
             yield _purge(files)
@@ -152,8 +154,8 @@ _RETENTION: Final = (
 def _taken(table: DowngradableTable, truncate_history: bool) -> Iterator[DowngradeStep]:
     detail = table.detail()
     has = _FEATURE in detail["tableFeatures"]
-    if has and _PROPERTY in detail["properties"]:
-        done = table.alter.unset_properties(_PROPERTY, if_exists=True)
+    if has and DELETION_VECTORS in detail["properties"]:
+        done = table.alter.unset_properties(DELETION_VECTORS, if_exists=True)
         yield replace(_TURN_OFF, version=None if done is None else done.version)
     for attempt in range(_ATTEMPTS) if has else ():
         purged = table.optimize.purge()

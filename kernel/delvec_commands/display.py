@@ -19,7 +19,7 @@ __all__ = ["History", "columns_of", "moment", "pairs", "rows", "shown", "tree", 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES: Final = frozenset({"timestamp"})
-_LONGEST: Final = 200
+_MAX_LENGTH: Final = 200
 _SHOWN_ENTRIES: Final = 20
 _COLUMNS: Final = ("version", "timestamp", "operation", "operationParameters", "operationMetrics")
 
@@ -135,4 +135,4 @@ def _cell(value: Any) -> str:
             f"{name}={item}" for name, item in value.items() if item not in (None, 0, "0", "[]")
         )
     text = "" if value is None else str(value)
-    return escape(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+    return escape(text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "…")

@@ -16,9 +16,9 @@ from delvec_kernel.schema.types import PrimitiveType, StructType
 __all__ = ["both", "of_polars", "of_tuples"]
 
 _OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_LISTS: Final = {"in": "IN", "not in": "NOT IN"}
+_LIST_OPERATORS: Final = {"in": "IN", "not in": "NOT IN"}
 _PARTS: Final = 3
-_HOW: Final = (
+_USAGE: Final = (
     'filters must be a list of tuples such as [("age", ">", 17), ("country", "in", ["NZ", "AU"])], '
     "or a list of such lists, of which one must match; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
 )
@@ -36,12 +36,12 @@ def of_tuples(filters: Any) -> str | None:
     if filters is None or filters == []:
         return None
     if not isinstance(filters, Sequence) or isinstance(filters, str):
-        raise BadRequest(f"{_HOW} (given: {type(filters).__name__})")
+        raise BadRequest(f"{_USAGE} (given: {type(filters).__name__})")
     if all(isinstance(each, tuple) for each in filters):
         return _all(filters)
     if all(isinstance(each, list) and each for each in filters):
         return " OR ".join(f"({_all(each)})" for each in filters)
-    raise BadRequest(_HOW)
+    raise BadRequest(_USAGE)
 
 
 def both(predicate: str | None, filters: Any) -> str | None:
@@ -58,16 +58,18 @@ def _all(filters: Sequence[Any]) -> str:
 
 def _comparison(given: Any) -> str:
     if not isinstance(given, tuple) or len(given) != _PARTS or not isinstance(given[0], str):
-        raise BadRequest(f"{_HOW} (given: {given!r})")
+        raise BadRequest(f"{_USAGE} (given: {given!r})")
     column, operator, value = given
     name, operator = backticked(column), str(operator).strip().lower()
-    if operator in _LISTS:
+    if operator in _LIST_OPERATORS:
         if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
             raise BadRequest(f"the filter on '{column}' needs a list of values after '{operator}'")
         values = ", ".join(literal(each) for each in value)
-        return f"{name} {_LISTS[operator]} ({values})" if values else str(operator == "not in").upper()
+        return (
+            f"{name} {_LIST_OPERATORS[operator]} ({values})" if values else str(operator == "not in").upper()
+        )
     if operator not in _OPERATORS:
-        known = ", ".join([*_OPERATORS, *_LISTS])
+        known = ", ".join([*_OPERATORS, *_LIST_OPERATORS])
         raise BadRequest(f"the operator of a filter must be one of {known}, not '{operator}'")
     if value is None:
         if operator in ("=", "==", "!="):

@@ -57,7 +57,7 @@ Isolation: TypeAlias = Literal["serializable", "snapshot"]
 _Answer = TypeVar("_Answer")
 _Table = TypeVar("_Table")
 _Table_co = TypeVar("_Table_co", covariant=True)
-_REPEATS: Final = 6
+_ATTEMPTS: Final = 6
 _DESCRIPTION: Final = frozenset(
     {"table_schema", "partition_columns", "configuration", "protocol", "metadata_id"}
 )
@@ -401,7 +401,7 @@ class MultiTableTransaction(Generic[_Table]):
     def _sent(self, body: TransactionRequest) -> TransactionResponse:
         """Send the transaction, again if its outcome is unknown: under its id it takes effect once."""
         lost_response: DelvecError | None = None
-        for number in range(_REPEATS):
+        for number in range(_ATTEMPTS):
             try:
                 return self._service.call(operations.COMMIT_TRANSACTION, body)
             except (CommitOutcomeUnknown, ServiceUnavailable) as error:

@@ -26,7 +26,7 @@ __all__ = [
     "vacuum_mode",
 ]
 
-_LATER: Final = "Delvec does not support this yet; use deltalake or delta-spark on the same table"
+_NOT_YET: Final = "Delvec does not support this yet; use deltalake or delta-spark on the same table"
 
 TABLE_HINTS: Final = {
     "add_columns": "table.alter.add_columns('age int')",
@@ -113,7 +113,9 @@ def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeEr
     hint = hints.get(name)
     if hint is None:
         return AttributeError(f"{owner} has no attribute {name!r}")
-    return AttributeError(f"{owner} has no attribute {name!r}: {hint if hint is _LATER else f'call {hint}'}")
+    return AttributeError(
+        f"{owner} has no attribute {name!r}: {hint if hint is _NOT_YET else f'call {hint}'}"
+    )
 
 
 def no_argument(

@@ -2,7 +2,7 @@
 
 The changes are those of :mod:`delvec_kernel.alter_table.change_types`; here are their limits and the descriptions of fields.
 
-Tested in `tests/integration/service/alter_table/test_alter.py`.
+Tested in `tests/integration/service/alter_table/test_alteration_commit.py`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias

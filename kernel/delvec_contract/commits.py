@@ -10,7 +10,13 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pyroaring import BitMap64
 
-from delvec_contract.actions import AddFile, AppTransaction, ChangeFile, DeletionVectorDescriptor, RemoveFile
+from delvec_contract.action_bodies import (
+    AddFile,
+    AppTransaction,
+    ChangeFile,
+    DeletionVectorDescriptor,
+    RemoveFile,
+)
 from delvec_contract.alterations import AnyWriteChange
 from delvec_contract.codec import Body, WireForm
 from delvec_contract.shapes import (
@@ -49,7 +55,7 @@ __all__ = [
     "CommitResponse",
 ]
 
-_SAME: Final = (
+_PLAIN_FIELDS: Final = (
     "read_version",
     "read_mark",
     "operation",
@@ -393,7 +399,7 @@ def _changes(body: CommitRequest) -> Changes:
         rewritten=_by_path((each.path, each.runs) for each in body.rewritten),
         added_deletes=_by_path(map(_rows, body.added_deletes)),
         statistics=_by_path((each.path, each) for each in body.statistics),
-        **{name: getattr(body, name) for name in _SAME},
+        **{name: getattr(body, name) for name in _PLAIN_FIELDS},
     )
 
 
@@ -428,7 +434,7 @@ def _request(changes: Changes) -> CommitRequest:
         adds=list(changes.adds),
         change_files=list(changes.change_files),
         table_changes=list(changes.table_changes),
-        **{name: getattr(changes, name) for name in _SAME},
+        **{name: getattr(changes, name) for name in _PLAIN_FIELDS},
     )
 
 

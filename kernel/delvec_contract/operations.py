@@ -117,7 +117,7 @@ class Operation(Generic[Answer_co]):
         method: of HTTP.
         path: below the service's URL, with the names of its parameters in braces.
         answer: the class of the answer's body; NoneType for none.
-        asked: the class of the request's body, or of its query if the method has no body; None for neither.
+        request: the class of the request's body, or of its query if the method has no body; None for neither.
         is_harmless: whether repeating it does no harm, so that the service need not remember its answer.
         takes_long: whether the service may work on it for `DELVEC_MAINTENANCE_SECONDS`.
     """
@@ -126,7 +126,7 @@ class Operation(Generic[Answer_co]):
     method: Literal["GET", "POST", "DELETE"]
     path: str
     answer: type[Answer_co]
-    asked: type[BaseModel] | None = None
+    request: type[BaseModel] | None = None
     is_harmless: bool = False
     takes_long: bool = False
 
@@ -145,10 +145,10 @@ def _of_table(
     method: Literal["GET", "POST", "DELETE"],
     rest: str,
     answer: type[Answer_co],
-    asked: type[BaseModel] | None = None,
+    request: type[BaseModel] | None = None,
     **options: Any,
 ) -> Operation[Answer_co]:
-    return Operation(name, method, "/v1/tables/{table}" + rest, answer, asked, **options)
+    return Operation(name, method, "/v1/tables/{table}" + rest, answer, request, **options)
 
 
 PLAN_SCAN: Final = _of_table("plan_scan", "POST", "/plan", PlanResponse, PlanRequest, is_harmless=True)

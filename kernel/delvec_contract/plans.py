@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from delvec_contract.actions import DeletionVectorDescriptor
+from delvec_contract.action_bodies import DeletionVectorDescriptor
 from delvec_contract.shapes import (
     Answer,
     Base64,

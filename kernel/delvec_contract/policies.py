@@ -88,7 +88,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-_COMMON: Final[dict[str, Any]] = {
+_COMMON_FIELDS: Final[dict[str, Any]] = {
     "quiet_hours": Annotated[list[_Span], Field(max_length=24)],
     "min_interval_hours": _Hours,
 }
@@ -105,21 +105,22 @@ _CompactionConfig: TypeAlias = Annotated[
         min_files_saved=_Count,
         min_gain_bytes=_Count,
         **_BUDGET,
-        **_COMMON,
+        **_COMMON_FIELDS,
     ),
 ]
 _DvPurgeConfig: TypeAlias = Annotated[
     policies.DvPurgeConfig,
-    Body(_Strict, min_deleted_ratio=_Ratio, min_gain_bytes=_Count, **_BUDGET, **_COMMON),
+    Body(_Strict, min_deleted_ratio=_Ratio, min_gain_bytes=_Count, **_BUDGET, **_COMMON_FIELDS),
 ]
 _DvCompactionConfig: TypeAlias = Annotated[
-    policies.DvCompactionConfig, Body(_Strict, min_files_saved=_Size, min_gain_bytes=_Size, **_COMMON)
+    policies.DvCompactionConfig, Body(_Strict, min_files_saved=_Size, min_gain_bytes=_Size, **_COMMON_FIELDS)
 ]
 _CheckpointConfig: TypeAlias = Annotated[
-    policies.CheckpointConfig, Body(_Strict, min_commits=_Size, clean_up=StrictBool, **_COMMON)
+    policies.CheckpointConfig, Body(_Strict, min_commits=_Size, clean_up=StrictBool, **_COMMON_FIELDS)
 ]
 _VacuumConfig: TypeAlias = Annotated[
-    policies.VacuumConfig, Body(_Strict, retention_hours=_Hours | None, min_gain_bytes=_Count, **_COMMON)
+    policies.VacuumConfig,
+    Body(_Strict, retention_hours=_Hours | None, min_gain_bytes=_Count, **_COMMON_FIELDS),
 ]
 _CONFIGS: Final[dict[str, Any]] = {
     "system.data-compaction": _CompactionConfig,

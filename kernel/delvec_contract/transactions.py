@@ -1,6 +1,6 @@
 """Transactions over several tables, and reads of several tables at one moment.
 
-Tested in `tests/integration/service/commits/test_multi_table.py`.
+Tested in `tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_errors import ConstraintViolation, SchemaMismatch
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.schema.column_mapping import NestedIds
 from delvec_kernel.schema.types import (
     PARQUET_FIELD_ID,
@@ -30,7 +31,6 @@ from delvec_kernel.schema.types import (
 
 __all__ = ["bytes_in", "cast_array", "cast_batch", "decoded", "physical_schema"]
 
-_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
 _MAX_DIGITS: Final = 38
 
@@ -303,7 +303,7 @@ def _may_fit(source: pa.DataType, kind: DataType) -> bool:
         kinds = pa.types
         return bool(kinds.is_decimal(source) or kinds.is_integer(source) or kinds.is_floating(source))
     name = kind.name if isinstance(kind, PrimitiveType) else ""
-    if name in _INTEGERS or name in _FLOATS:
+    if name in INTEGER_TYPES or name in _FLOATS:
         return bool(pa.types.is_integer(source) or pa.types.is_floating(source))
     checks: dict[str, Any] = {
         "string": lambda: (

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.expressions.expression_kinds import TEMPORAL_TYPES
 from delvec_kernel.schema.types import DataType, PrimitiveType, leaves
 
 __all__ = ["holds_times", "is_legacy", "may_ask_for_early", "shows_early"]
@@ -20,7 +21,6 @@ _FIRST_DAY: Final = -141_427
 """1582-10-15."""
 _FIRST_MICROSECOND: Final = -2_208_988_800_000_000
 """1900-01-01."""
-_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _EARLY_YEAR: Final = re.compile(r"(?<![\d.:-])(?:1[0-8]\d\d|0\d\d\d|[5-9]\d\d)(?![\d.:])|'-\d")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 _FIRST_RIGHT: Final = (3, 1)
@@ -74,7 +74,7 @@ def may_ask_for_early(text: str, kinds: Iterable[DataType]) -> bool:
 
 def holds_times(kind: DataType) -> bool:
     """Whether values of this type are, or hold, dates or timestamps."""
-    return any(isinstance(leaf, PrimitiveType) and leaf.name in _TIMES for leaf in leaves(kind))
+    return any(isinstance(leaf, PrimitiveType) and leaf.name in TEMPORAL_TYPES for leaf in leaves(kind))
 
 
 def is_legacy(footer: Mapping[str, str]) -> bool:

@@ -1,6 +1,6 @@
 """Row group copies as jobs: what a process or task needs to copy a bin's files into one, and what runs them.
 
-Tested in `tests/integration/engines/test_row_group_copy.py`.
+Tested in `tests/integration/engines/test_copy_plan.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,11 +19,17 @@ from delvec_errors import ConstraintViolation
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.alter_table.change_types import AdvanceIdentity
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import (
+    IDENTITY_ALLOWS_EXPLICIT,
+    IDENTITY_HIGH_WATER_MARK,
+    IDENTITY_START,
+    IDENTITY_STEP,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 __all__ = [
-    "START",
-    "STEP",
     "IdentityColumn",
     "IdentityNumbers",
     "advances",
@@ -33,10 +39,6 @@ __all__ = [
     "without_marks",
 ]
 
-START: Final = "delta.identity.start"
-STEP: Final = "delta.identity.step"
-_MARK: Final = "delta.identity.highWaterMark"
-_EXPLICIT: Final = "delta.identity.allowExplicitInsert"
 _TAG: Final = "delvec.identity."
 _LONG: Final = range(-(2**63), 2**63)
 
@@ -61,17 +63,19 @@ def identity_columns(schema: StructType) -> list[IdentityColumn]:
     """Return the identity columns of a table."""
     columns = []
     for field in schema.fields:
-        start, step = (field.metadata.get(key) for key in (START, STEP))
+        start, step = (field.metadata.get(key) for key in (IDENTITY_START, IDENTITY_STEP))
         if isinstance(start, int) and isinstance(step, int) and step and field.type == PrimitiveType("long"):
             mark = high_water_mark(field)
             first = start if mark is None else mark + step
-            columns.append(IdentityColumn(field.name, first, step, field.metadata.get(_EXPLICIT) is True))
+            columns.append(
+                IdentityColumn(field.name, first, step, field.metadata.get(IDENTITY_ALLOWS_EXPLICIT) is True)
+            )
     return columns
 
 
 def high_water_mark(field: StructField) -> int | None:
     """Return the high-water mark in the schema; None if no value was generated yet."""
-    found = field.metadata.get(_MARK)
+    found = field.metadata.get(IDENTITY_HIGH_WATER_MARK)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
@@ -163,6 +167,6 @@ def fillable(schema: StructType) -> StructType:
     """Return the schema with nullable identity columns, for rows before values are generated."""
 
     def freed(field: StructField) -> StructField:
-        return replace(field, nullable=True) if START in field.metadata else field
+        return replace(field, nullable=True) if IDENTITY_START in field.metadata else field
 
     return StructType(tuple(freed(field) for field in schema.fields))

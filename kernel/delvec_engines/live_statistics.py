@@ -17,7 +17,7 @@ from delvec_engines.data_file import DataFile, open_data_file, position_of, read
 from delvec_engines.file_schemas import checked_schema
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
-from delvec_kernel.schema.column_mapping import is_mapped
+from delvec_kernel.schema.column_mapping import is_mapped, mapping_mode
 from delvec_kernel.schema.types import PrimitiveType, StructField, arrow_type
 from delvec_kernel.statistics.file_statistics import Number, StatisticsCollector, dump, indexed_columns, load
 
@@ -76,9 +76,7 @@ def _of_file(scan: Scan, path: str, count: int | None, deletion_vector: BitMap64
                 version=scan.version,
                 file=path,
             )
-        checked_schema(
-            file, parquet_file.metadata, fields, scan.configuration.get("delta.columnMapping.mode", "none")
-        )
+        checked_schema(file, parquet_file.metadata, fields, mapping_mode(scan.configuration))
         for batch in _live_rows(parquet_file, fields, deletion_vector, has_mapping=has_mapping):
             collector.update(batch)
         footer = {

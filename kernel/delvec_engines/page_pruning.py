@@ -32,6 +32,7 @@ from delvec_kernel.data_skipping.page_selection import (
 from delvec_kernel.data_skipping.truth import columns_of
 from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_mapping import mapping_mode
 from delvec_kernel.schema.types import DataType, StructField, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path
 from delvec_parquet.file_end import FileEnd
@@ -55,7 +56,7 @@ _MIN_REMOTE_BYTES: Final = 64 << 20
 """Minimum size of a file in an object store, where reading its end takes a round trip."""
 _MAX_READ: Final = 0.5
 """Maximum part of a file's rows to read by number: a statement for each file costs more than the other half."""
-_TAIL: Final = 128 << 10
+_TAIL_BYTES: Final = 128 << 10
 _ROWS_PER_FOOTER_BYTE: Final = 64
 _ROWS_PER_INDEX_BYTE: Final = 16
 """Parsing a byte takes a third of a microsecond, in which DuckDB reads ten rows."""
@@ -138,7 +139,7 @@ class _Wanted:
         if may_ask_for_early(predicate.text, [item.type for item in columns.values()]):
             # The bounds may be in Spark 2's calendar, and only files that are read are checked for it.
             columns = {}
-        mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
+        mode = mapping_mode(scan.configuration)
         schema = predicate.relations if isinstance(predicate, Expression) else predicate.schema
         return cls(predicate, schema, columns, others, mode == "id", mode != "none")
 
@@ -198,7 +199,7 @@ def _rows_of(scan: Scan, path: str, size: int, page_filter: _Wanted) -> RowRange
 
 
 def _footer(scan: Scan, path: str, size: int) -> tuple[Footer | None, FileEnd]:
-    start = max(0, size - _TAIL)
+    start = max(0, size - _TAIL_BYTES)
     end = FileEnd(_read(scan, path, [(start, size)])[0], size)
     place = end.footer_range(path)
     data = None if place is None else end.get(*place)

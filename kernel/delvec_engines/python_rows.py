@@ -38,7 +38,7 @@ __all__ = ["Widening", "array_of_values", "table_of_rows"]
 Widening: TypeAlias = Callable[[pa.DataType, DataType], bool]
 """Whether a column of the Delta type can be widened to take values of the Arrow type."""
 
-_SHOWN: Final = 80
+_MAX_SHOWN: Final = 80
 _NOT_VALUES: Final = (str, bytes, bytearray, memoryview, Mapping)
 _ERRORS: Final = (pa.ArrowException, SchemaMismatch, TypeError, ValueError, OverflowError)
 
@@ -221,7 +221,7 @@ class _Column:
             raise self._misfit(values[first], places[first], kind) from error
 
     def _misfit(self, value: Any, place: int, kind: DataType) -> SchemaMismatch:
-        value_text = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
+        value_text = repr(value) if len(repr(value)) <= _MAX_SHOWN else f"{repr(value)[:_MAX_SHOWN]}…"
         row = self.rows[place]
         return SchemaMismatch(
             f"Column '{self.path}' is {type_name(kind)} in the table, but row {row} (counted from 0) has {value_text} "

@@ -16,6 +16,7 @@ from delvec_engines.scan import Scan
 from delvec_errors import UnsupportedWriterFeature
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED
+from delvec_kernel.schema.column_mapping import mapping_mode
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec_kernel.table_properties import is_true
@@ -110,7 +111,7 @@ def _fields(scan: Scan) -> list[StructField]:
             version=scan.version,
             features=["rowTracking"],
         )
-    if configuration.get("delta.columnMapping.mode", "none").lower() == "id":
+    if mapping_mode(configuration) == "id":
         raise UnsupportedWriterFeature(
             f"Table '{scan.name}' (version {scan.version}) has row tracking and column mapping by field id, but the "
             "columns for row ids have no field ids, so Delvec cannot rewrite its rows. Delete with deletion vectors, "

@@ -4,7 +4,7 @@ from typing import Final
 
 __all__ = ["counted", "is_text", "shortened"]
 
-_LONGEST: Final = 200
+_MAX_LENGTH: Final = 200
 """Characters, enough to recognise a text."""
 
 
@@ -15,7 +15,7 @@ def counted(count: float, noun: str) -> str:
 
 def shortened(text: str) -> str:
     """Return at most 200 characters of a text."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."
 
 
 def is_text(value: str) -> bool:

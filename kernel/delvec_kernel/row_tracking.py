@@ -39,7 +39,7 @@ MATERIALIZED: Final = (
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 """Properties: the columns of data files with materialized row ids and row commit versions."""
-_MARK: Final = "rowIdHighWaterMark"
+_HIGH_WATER_MARK: Final = "rowIdHighWaterMark"
 _NO_ID_YET: Final = -1
 
 
@@ -63,7 +63,7 @@ def high_water_mark(snapshot: Snapshot) -> int:
     if domain is None or domain.removed:
         return _NO_ID_YET
     try:
-        mark = json.loads(domain.configuration)[_MARK]
+        mark = json.loads(domain.configuration)[_HIGH_WATER_MARK]
     except (ValueError, KeyError, TypeError, RecursionError):
         mark = None
     if not isinstance(mark, int) or isinstance(mark, bool) or mark < _NO_ID_YET:
@@ -109,7 +109,7 @@ def assigned(
         adds_with_ids.append(replace(add, base_row_id=base, default_row_commit_version=since))
     if mark == before:
         return adds_with_ids, None
-    return adds_with_ids, DomainMetadata(DOMAIN, json_text({_MARK: mark}))
+    return adds_with_ids, DomainMetadata(DOMAIN, json_text({_HIGH_WATER_MARK: mark}))
 
 
 def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:

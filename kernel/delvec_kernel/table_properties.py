@@ -14,12 +14,15 @@ from delvec_errors import BadRequest, CorruptTable
 
 __all__ = [
     "AUTO_COMPACT_MIN_FILES",
+    "DELETION_VECTORS",
     "GROUP_COMMIT",
     "ICEBERG_CATALOG",
     "ICEBERG_DELETE_GRANULARITY",
     "ICEBERG_FORMAT_VERSIONS",
     "ICEBERG_LOCATION",
     "ICEBERG_TAG_VERSIONS",
+    "IN_COMMIT_TIMESTAMPS",
+    "IN_COMMIT_TIMESTAMPS_SINCE",
     "OWN_PROPERTIES",
     "PROPERTIES",
     "REWRITE_THRESHOLD",
@@ -34,6 +37,14 @@ __all__ = [
     "parsed_value",
     "suggestion",
 ]
+
+IN_COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+IN_COMMIT_TIMESTAMPS_SINCE: Final = (
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
+"""The first version that has them, and its time; missing if all have."""
+DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 
 _Parse = Callable[[str], str | None]
 _T = TypeVar("_T")
@@ -139,10 +150,10 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.dataSkippingStringPrefixLength": _number(0),
     "delta.deletedFileRetentionDuration": _time(),
     "delta.enableChangeDataFeed": _flag("changeDataFeed"),
-    "delta.enableDeletionVectors": _flag("deletionVectors"),
+    DELETION_VECTORS: _flag("deletionVectors"),
     "delta.enableExpiredLogCleanup": _flag(),
     "delta.enableFullRetentionRollback": _flag(),
-    "delta.enableInCommitTimestamps": _flag("inCommitTimestamp"),
+    IN_COMMIT_TIMESTAMPS: _flag("inCommitTimestamp"),
     "delta.enableRowTracking": _flag("rowTracking"),
     "delta.enableTypeWidening": _flag("typeWidening"),
     "delta.isolationLevel": Property(
@@ -158,8 +169,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.targetFileSize": Property(_size, "a size such as 128mb"),
     "delta.tuneFileSizesForRewrites": _flag(),
     "delta.columnMapping.maxColumnId": _refused(_KEPT_BY_WRITERS),
-    "delta.inCommitTimestampEnablementTimestamp": _refused(_KEPT_BY_WRITERS),
-    "delta.inCommitTimestampEnablementVersion": _refused(_KEPT_BY_WRITERS),
+    **dict.fromkeys(IN_COMMIT_TIMESTAMPS_SINCE, _refused(_KEPT_BY_WRITERS)),
     "delta.requireCheckpointProtectionBeforeVersion": _refused(_KEPT_BY_WRITERS),
     "delta.rowTracking.materializedRowCommitVersionColumnName": _refused(_KEPT_BY_WRITERS),
     "delta.rowTracking.materializedRowIdColumnName": _refused(_KEPT_BY_WRITERS),

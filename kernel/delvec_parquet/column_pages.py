@@ -3,7 +3,7 @@
 Some readers tolerate a footer that ends a chunk in the middle of a page, but none could read a copy of such a chunk.
 
 Tested in `tests/integration/contract/test_row_group_copy.py` and
-`tests/integration/engines/test_row_group_copy.py`.
+`tests/integration/engines/test_copy_plan.py`.
 """
 
 from typing import Final

@@ -29,7 +29,7 @@ END_BYTES: Final = 4
 """How much of a footer's end :func:`has_column_orders` needs."""
 
 
-_NOTHING: Final = ColumnKind("none")
+_NO_COLUMN: Final = ColumnKind("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FileField:
     shape: Shape
     field_id: int | None = None
     physical: Physical = "other"
-    kind: ColumnKind = _NOTHING
+    kind: ColumnKind = _NO_COLUMN
     converted: bool = False
     logical: bool = False
     inside: "tuple[FileField, ...]" = ()

@@ -15,7 +15,7 @@ from delvec_parquet.parquet_file import TRAILER_BYTES, footer_size
 
 __all__ = ["KnownSchemas"]
 
-_FIRST: Final = 4 << 10
+_FIRST_READ_BYTES: Final = 4 << 10
 """Bytes of a footer to read first."""
 _MAX_KNOWN: Final = 64
 
@@ -44,7 +44,7 @@ class KnownSchemas:
             return None
         has_orders = has_column_orders(end[:-TRAILER_BYTES])
         start = size - TRAILER_BYTES - length
-        data = read(start, start + min(length, _FIRST))
+        data = read(start, start + min(length, _FIRST_READ_BYTES))
         for encoded, its_order, schema in self._recent.copy():
             if its_order != has_orders:
                 continue

@@ -17,7 +17,7 @@ from delvec_parquet.thrift import BINARY, INTEGERS, LISTS, STRUCT, CompactReader
 __all__ = ["PageBounds", "page_bounds", "page_starts"]
 
 _NULL_PAGES, _MINIMUMS, _MAXIMUMS, _NULL_COUNTS = 1, 2, 3, 5
-_INSIDE: Final[dict[int, tuple[int, ...]]] = {
+_ELEMENT_TYPES: Final[dict[int, tuple[int, ...]]] = {
     _NULL_PAGES: (1, 2),
     _MINIMUMS: (BINARY,),
     _MAXIMUMS: (BINARY,),
@@ -60,11 +60,11 @@ def page_bounds(data: bytes) -> PageBounds:
     only_null: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
     null_counts: npt.NDArray[np.int64] | None = None
     for number, kind in reader.fields():
-        if number not in _INSIDE or kind not in LISTS:
+        if number not in _ELEMENT_TYPES or kind not in LISTS:
             reader.skip(kind)
             continue
         count, inner = reader.list_header()
-        if inner not in _INSIDE[number]:
+        if inner not in _ELEMENT_TYPES[number]:
             raise ValueError("a list of a column index has the wrong type, or is empty")
         if number == _NULL_PAGES:
             only_null = np.frombuffer(reader.take(count), np.uint8) == _TRUE

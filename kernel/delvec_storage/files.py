@@ -492,7 +492,7 @@ class _Reader(Generic[_Vector]):
 
     in_log: Callable[[Descriptor, Where], _Vector]
     in_file: Callable[[memoryview, Descriptor, Where], _Vector]
-    allowed: Allowed | None
+    is_allowed: Allowed | None
 
 
 def _read_vectors(
@@ -555,9 +555,11 @@ def _read_file(
             if dv.size_in_bytes > _LARGE:
                 # A forged descriptor could otherwise load a whole data file into memory.
                 start, _ = dv.byte_range
-                [head] = read_ranges(location, name, [(start, start + 5)], is_allowed=reader.allowed)
+                [head] = read_ranges(location, name, [(start, start + 5)], is_allowed=reader.is_allowed)
                 check_size(head, dv, member)
-        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], is_allowed=reader.allowed)
+        buffers = read_ranges(
+            location, name, [dv.byte_range for _, dv in members], is_allowed=reader.is_allowed
+        )
     except FileNotFoundError as error:
         raise DeletionVectorNotFound(
             f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "

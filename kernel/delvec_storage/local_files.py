@@ -26,6 +26,7 @@ from urllib.parse import unquote
 from delvec_errors import AtomicCreateUnsupported
 
 __all__ = [
+    "OPEN_DIRECTORY",
     "Check",
     "NewFile",
     "by_descriptor",
@@ -54,7 +55,7 @@ _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK, getattr(errno, "EFTYPE",
 _CHUNK: Final = 1 << 20
 # O_PATH, where available, works without permission to list the directory, which its files do not need.
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_BELOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO would block. O_NOCTTY: opening a terminal could make it the controlling one.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -217,14 +218,14 @@ def descended(root: int, path: str, *, create: bool = False) -> Iterator[int]:
     Raises:
         OSError: it cannot be opened; ``NotADirectoryError`` if a component is a link or a file.
     """
-    descriptor = os.open(".", _BELOW, dir_fd=root)
+    descriptor = os.open(".", OPEN_DIRECTORY, dir_fd=root)
     try:
         for name in map(unquote, path.split("/") if path else ()):
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
                     sync_directory(descriptor)
-            inner = os.open(name, _BELOW, dir_fd=descriptor)
+            inner = os.open(name, OPEN_DIRECTORY, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         yield descriptor

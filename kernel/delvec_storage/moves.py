@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from delvec_errors import DelvecError
 from delvec_storage import local_files as _local_files
-from delvec_storage.copies import copy_file
+from delvec_storage.file_copies import copy_file
 from delvec_storage.file_locations import Allowed, FileLocation, locate, storage_errors
 from delvec_storage.files import stat as look_up
 from delvec_storage.trees import Deletion, delete_files

@@ -16,7 +16,7 @@ from delvec_storage.remote_files import read_range
 
 __all__ = ["SchemaReader"]
 
-_TAIL: Final = 64 << 10
+_TAIL_BYTES: Final = 64 << 10
 """Bytes of the end of a file in an object store to read first: a request costs more than they do."""
 
 
@@ -54,8 +54,8 @@ class SchemaReader:
         with storage_errors("read", place.url):
             if place.local is not None:
                 return self._of_descriptor(local_files.open_file(place.path, place.check), path)
-            tail = bytes(read_range(place, max(0, size - _TAIL), size))
-            if keep_end is not None and len(tail) == min(size, _TAIL):
+            tail = bytes(read_range(place, max(0, size - _TAIL_BYTES), size))
+            if keep_end is not None and len(tail) == min(size, _TAIL_BYTES):
                 keep_end(tail)
             end = FileEnd(tail, size)
 

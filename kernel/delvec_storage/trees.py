@@ -52,7 +52,6 @@ _ENTRIES: Final = 16 * 1024
 _CONCURRENT_LISTINGS: Final = 8
 _CONCURRENT_LOOKUPS: Final = 32
 _MAX_DEPTH: Final = 64
-_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_FAILURES: Final = 3
 
 
@@ -65,7 +64,7 @@ class TreeListing:
     Args:
         location: the table's canonical location.
         is_hidden: names of files and directories to omit, too.
-        allowed: decides by URL whether the location itself may be a link.
+        is_allowed: decides by URL whether the location itself may be a link.
         hides_metadata: whether to omit ``metadata``, the directory of Iceberg metadata.
         hides_log: whether to omit the table's own ``_delta_log``.
         wanted: a filter by path, applied to local files before they are examined.
@@ -80,7 +79,7 @@ class TreeListing:
 
     location: str
     is_hidden: Callable[[str], bool]
-    allowed: Allowed | None = None
+    is_allowed: Allowed | None = None
     directories: int = 1
     empty: list[tuple[str, int]] = field(default_factory=list)
     shielded: set[str] = field(default_factory=set)
@@ -96,7 +95,7 @@ class TreeListing:
         Raises:
             StorageError: storage did not answer. A missing directory has no files.
         """
-        place = locate(self.location, "_", is_allowed=self.allowed)
+        place = locate(self.location, "_", is_allowed=self.is_allowed)
         with suppress(FileNotFoundError), storage_errors("list", self.location):
             if place.local is None:
                 yield from self._remote(place)
@@ -515,7 +514,7 @@ def remove_empty_directories(
 
 @contextmanager
 def _opened(directory: int, name: str) -> Iterator[int]:
-    descriptor = os.open(name, _OPEN, dir_fd=directory)
+    descriptor = os.open(name, _local_files.OPEN_DIRECTORY, dir_fd=directory)
     try:
         yield descriptor
     finally:

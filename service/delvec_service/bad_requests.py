@@ -15,14 +15,14 @@ from delvec_kernel.transaction.transaction_changes import Changes
 
 __all__ = ["check_body", "check_text", "check_texts", "invalid", "printable"]
 
-_SUSPECT: Final = ("\\u0000", "\\ud")
+_SUSPECT_ESCAPES: Final = ("\\u0000", "\\ud")
 """What NUL and lone surrogates are in JSON of ASCII, as are halves of other characters."""
 
 
 def check_body(body: BaseModel | Changes | None) -> str:
     """Return the canonical text of a body, after checking its texts as :func:`check_texts` does."""
     text = canonical_json(body)
-    if any(each in text for each in _SUSPECT):
+    if any(each in text for each in _SUSPECT_ESCAPES):
         check_texts(json.loads(text))
     return text
 
@@ -90,7 +90,7 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-_WORDS: Final = {
+_MESSAGES: Final = {
     "missing": "it is required",
     "extra_forbidden": "this field does not exist",
     "dict_type": "it must be a JSON object",
@@ -109,7 +109,7 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
         {
             "field": printable(".".join(str(part)[:100] for part in problem["loc"][1:])),
             "in": str(problem["loc"][0]) if problem["loc"] else "body",
-            "message": _WORDS.get(problem["type"])
+            "message": _MESSAGES.get(problem["type"])
             or printable(problem["msg"])[:500].removeprefix("Value error, "),
         }
         for problem in errors[:20]

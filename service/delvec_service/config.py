@@ -42,7 +42,7 @@ _LONGEST_NAMESPACE = 100
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys fetched without encryption could be anybody's."""
 _NO_PROVIDER = "must be an https:// URL (http:// only on localhost)"
-_EXPECTED = {
+_HINTS = {
     "oidc_issuer": _NO_PROVIDER,
     "oidc_jwks_url": _NO_PROVIDER,
     "credential_role_arn": "must be the ARN of a role: arn:aws:iam::123456789012:role/name",
@@ -616,7 +616,7 @@ def invalid_settings(error: ValidationError) -> list[str]:
         field = str(one["loc"][0]) if one["loc"] else ""
         problem = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if one["type"].startswith("string_"):
-            problem = _EXPECTED.get(field, problem)
+            problem = _HINTS.get(field, problem)
         elif field == "catalogs" and len(one["loc"]) > 1:
             problem = f"{'.'.join(map(str, one['loc'][1:]))} {problem}"
         elif one["type"] == "tuple_type" and field == "namespace_roots":

@@ -399,9 +399,9 @@ class _CommandService(InProcessService):
         self._identity = _RequestIdentity(str(uuid.UUID(hex=hashed)), hashed, request.read_version)
         self._check_earlier(self._identity, self._newest_version())
 
-    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+    def plan(self, table: str, body: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan, and reject plans that are too large to read, or outside the roots."""
-        planned, files = super().plan(table, asked)
+        planned, files = super().plan(table, body)
         self.read_version = planned.version
         read = files
         if self._operation == "DELETE":
@@ -424,22 +424,22 @@ class _CommandService(InProcessService):
             )
         return planned, files
 
-    def commit(self, table: str, asked: Changes) -> CommitResponse:
+    def commit(self, table: str, body: Changes) -> CommitResponse:
         """Commit, unless an earlier copy of the request already has."""
         if self._identity is not None:
             # The command may have read a version that an earlier copy committed while this one was beginning.
             self._check_earlier(self._identity, self._newest_version())
-            asked = replace(asked, transaction_id=self._identity.transaction_id)
-        self.done = super().commit(table, asked)
+            body = replace(body, transaction_id=self._identity.transaction_id)
+        self.done = super().commit(table, body)
         return self.done
 
     def _commit(
-        self, table: OpenTable, asked: Changes, text: str
+        self, table: OpenTable, body: Changes, text: str
     ) -> tuple[CommitResponse, bool] | StoredAnswer:
         if self._identity is None:
-            return super()._commit(table, asked, text)
+            return super()._commit(table, body, text)
         # Not commit_answers.commit: it would store a conflict as the answer of all attempts.
-        changes = accepted(asked, asked.transaction_id, self._identity.request_hash, self._of_command)
+        changes = accepted(body, body.transaction_id, self._identity.request_hash, self._of_command)
         return commit_answers.commit_changes(self.service.commits, self._of_command, changes)
 
     def _check_earlier(self, identity: _RequestIdentity, newest: int) -> None:

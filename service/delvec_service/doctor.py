@@ -37,7 +37,7 @@ State = Literal["ok", "warning", "failed"]
 _OTHER_VARIABLES: Final = frozenset({"URL", "DEBUG", "SPARK_BROADCAST_BYTES", "CORPUS", "REQUIRE"})
 """Variables of the client and of Delvec's tests."""
 _SETTING: Final = re.compile("DELVEC_(?!TEST_)")
-_ALIKE: Final = 0.75
+_MIN_SIMILARITY: Final = 0.75
 _RACERS: Final = 8
 _JAVA: Final = 17
 _JAVA_SECONDS: Final = 20
@@ -118,7 +118,7 @@ def _variables() -> Iterator[Finding]:
     setting_names = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
     variable_names = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
     for name in sorted(variable_names - setting_names):
-        close = difflib.get_close_matches(name, setting_names, 1, _ALIKE)
+        close = difflib.get_close_matches(name, setting_names, 1, _MIN_SIMILARITY)
         meant = f"; did you mean DELVEC_{close[0]}?" if close else ""
         yield Finding(
             "variables",

@@ -100,10 +100,10 @@ class InProcessService(ServiceAdapter):
             text = check_body(body)
             if isinstance(body, Changes):
                 return _plain(operation, self._commit(opened(self.service, path["table"]), body, text))
-            asked: Any = body
-            if asked is None and operation.asked is not None:
-                asked = validated(operation.asked, parameters, "query")
-            call = Call(self.service, Access(), asked, path, key)
+            request: Any = body
+            if request is None and operation.request is not None:
+                request = validated(operation.request, parameters, "query")
+            call = Call(self.service, Access(), request, path, key)
             return _plain(operation, function_of(operation.name)(call))
 
         return self._run(operation, path, run)
@@ -163,9 +163,9 @@ class InProcessService(ServiceAdapter):
                 self._changed.notify_all()
 
     def _commit(
-        self, table: OpenTable, asked: Changes, text: str
+        self, table: OpenTable, request: Changes, text: str
     ) -> tuple[CommitResponse, bool] | StoredAnswer:
-        return commit_answers.commit(self.service.commits, self.service.answers, table, asked, text)
+        return commit_answers.commit(self.service.commits, self.service.answers, table, request, text)
 
 
 def _plain(operation: Operation[_Answer], answer: Any) -> _Answer:

@@ -18,7 +18,7 @@ __all__ = ["AUDIT", "audit_logger", "bind_log_context", "configure", "log_contex
 
 AUDIT: Final = "delvec_service.audit"
 """The logger of audit entries, so that a process that embeds the service can send them elsewhere."""
-_LONGEST: Final = 8000
+_MAX_LENGTH: Final = 8000
 _LONGEST_FACT: Final = 300
 _FACTS: Final[ContextVar[dict[str, Any] | None]] = ContextVar("delvec_request_facts", default=None)
 """Facts about the request, shared by its threads, so that the log line at its end has what they found out."""
@@ -57,9 +57,9 @@ def _noted(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 def _capped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Cut the middle out of a long text: the beginning and end of a traceback say most."""
     for key, value in event.items():
-        if isinstance(value, str) and len(value) > _LONGEST:
-            half = _LONGEST // 2
-            event[key] = f"{value[:half]} [{len(value) - _LONGEST} characters] {value[-half:]}"
+        if isinstance(value, str) and len(value) > _MAX_LENGTH:
+            half = _MAX_LENGTH // 2
+            event[key] = f"{value[:half]} [{len(value) - _MAX_LENGTH} characters] {value[-half:]}"
     return event
 
 

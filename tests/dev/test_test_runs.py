@@ -19,7 +19,7 @@ CHANCE = (
     "tests/integration/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",
     "tests/integration/contract/test_commit_storage.py::test_appends_at_once_all_succeed",
     "tests/interop/test_concurrent_deltalake.py::test_their_append_passes_ours",
-    "tests/integration/service/alter_table/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
+    "tests/integration/service/alter_table/test_alteration_commit.py::test_changes_at_the_same_time_are_all_made_once",
     "tests/integration/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
     "tests/fuzz/test_fuzz.py::test_some",
     "tests/unit/kernel/transaction/test_conflict_histories.py::test_some",

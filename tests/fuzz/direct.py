@@ -46,7 +46,7 @@ class DirectTable:
         planned = self._loader.reading(
             self._objects,
             name,
-            lambda snapshot: plan(snapshot, name, predicate=text, allowed=self._roots.allows),
+            lambda snapshot: plan(snapshot, name, predicate=text, is_allowed=self._roots.allows),
         )
         snapshot = planned.snapshot
         scan = Scan(

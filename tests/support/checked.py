@@ -19,7 +19,7 @@ def assert_sound(table, *, data_files=True, allow=()):
         if isinstance(table, ObjectStore)
         else ObjectStore(locations.canonical(str(table)), is_allowed=lambda _: True)
     )
-    checked = check(SnapshotLoader(), objects, "checked", allowed=lambda _: True, data_files=data_files)
+    checked = check(SnapshotLoader(), objects, "checked", is_allowed=lambda _: True, data_files=data_files)
     findings = [
         finding
         for finding in checked.findings

@@ -17,7 +17,7 @@ from delvec_maintenance.health.health_findings import SCORE_BANDS
 
 __all__ = ["health"]
 
-_LISTED: Final = ("score", "deleted-ratio", "small-files", "num-files", "size-in-bytes", "gain-bytes")
+_COLUMNS: Final = ("score", "deleted-ratio", "small-files", "num-files", "size-in-bytes", "gain-bytes")
 _OVER_TIME: Final = ("version", "score", "deleted-ratio", "small-files", "num-files", "size-in-bytes")
 _METRICS: Final = {
     field.replace("_", "-"): metric
@@ -84,13 +84,13 @@ def _health_of_all(
     if now.as_json:
         print_json(health_entries)
         return
-    labels = [_METRICS[name].label for name in _LISTED]
+    labels = [_METRICS[name].label for name in _COLUMNS]
     print_table(
         ["Table", *labels, "Needs"],
         [
             (
                 entry["name"],
-                *(_measured(name, sample.get(name)) for name in _LISTED),
+                *(_measured(name, sample.get(name)) for name in _COLUMNS),
                 (needs(sample["actions"]) or "nothing") if sample else "no commit or health request yet",
             )
             for entry in health_entries

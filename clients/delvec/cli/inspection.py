@@ -18,7 +18,7 @@ from delvec_commands.display import type_text
 __all__ = ["conflicts", "detail", "events", "history", "tasks"]
 
 _WATCH_SECONDS: Final = 2.0
-_NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
+_EMPTY_VALUES = (None, "", "0", 0, "[]", "{}", "null", "false")
 
 
 def history(
@@ -249,7 +249,7 @@ def _who(operation: str, principal: str | None) -> str:
 
 def _given(values: dict[str, Any] | None) -> dict[str, Any]:
     """Return the parameters or metrics that say something."""
-    return {name: value for name, value in (values or {}).items() if value not in _NOTHING}
+    return {name: value for name, value in (values or {}).items() if value not in _EMPTY_VALUES}
 
 
 def _pairs(values: dict[str, Any]) -> str:

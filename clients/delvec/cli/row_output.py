@@ -42,8 +42,8 @@ Format: TypeAlias = Annotated[
     ),
 ]
 
-_STANDARD: Final = "-"
-_SHOWN: Final = 100
+_STDOUT: Final = "-"
+_MAX_ROWS: Final = 100
 """Rows printed without ``--limit``."""
 
 
@@ -75,7 +75,7 @@ class Destination:
         limited_rows = head(rows, self._limit)
         if self._write is not None:
             count = self._write(limited_rows)
-            if str(self._out) == _STANDARD:
+            if str(self._out) == _STDOUT:
                 return
             if self._as_json:
                 print_json({"rows": count, "out": str(self._out)})
@@ -84,18 +84,18 @@ class Destination:
         elif self._as_json:
             print_rows(limited_rows)
         else:
-            self._show(head(limited_rows, _SHOWN + 1 if self._limit is None else self._limit))
+            self._show(head(limited_rows, _MAX_ROWS + 1 if self._limit is None else self._limit))
 
     def _show(self, limited_rows: pa.RecordBatchReader) -> None:
         rows = limited_rows.read_all()
-        shown_rows = rows.slice(0, _SHOWN if self._limit is None else self._limit)
+        shown_rows = rows.slice(0, _MAX_ROWS if self._limit is None else self._limit)
         print_table(
             shown_rows.column_names,
             zip(*(column.to_pylist() for column in shown_rows.columns), strict=True),
             right=[field.name for field in shown_rows.schema if is_number(field.type)],
         )
         if shown_rows.num_rows < rows.num_rows:
-            say(f"showing the first {_SHOWN} rows; use --limit or --out for more")
+            say(f"showing the first {_MAX_ROWS} rows; use --limit or --out for more")
 
 
 _ROWS_AT_ONCE = 10_000
@@ -283,7 +283,7 @@ def writer(path: Path, kind: str | None = None) -> Callable[[pa.RecordBatchReade
         ".json": _json,
         ".jsonl": _json_lines,
     }
-    is_standard = str(path) == _STANDARD
+    is_standard = str(path) == _STDOUT
     ending = f".{kind.lower()}" if kind is not None else ".jsonl" if is_standard else path.suffix.lower()
     sink = sinks.get(ending)
     if sink is None and kind is not None:

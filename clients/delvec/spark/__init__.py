@@ -4,8 +4,8 @@ The names and arguments are those of ``delta.tables``; no JAR and no Spark confi
 """
 
 from delvec.spark.current_connection import use
+from delvec.spark.delta_merge_builder import DeltaMergeBuilder
 from delvec.spark.delta_table import DeltaTable
-from delvec.spark.merge_builder import DeltaMergeBuilder
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.sql_session import sql
 from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator

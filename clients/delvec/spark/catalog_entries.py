@@ -24,7 +24,7 @@ _A_VIEW: Final = "a view"
 _DEFAULTS: Final = ("spark_catalog.", "default.")
 _SESSION_CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_FACT: Final = re.compile(r"^(Provider|Location|Type): (.*)$", re.MULTILINE)
+_DESCRIPTION_LINE: Final = re.compile(r"^(Provider|Location|Type): (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,6 @@ def _listed(spark: SparkSession, quoted: list[str]) -> dict[str, str]:
     if len(found) != 1:
         return {}
     facts: dict[str, str] = {}
-    for key, value in _FACT.findall(found[0]["information"]):
+    for key, value in _DESCRIPTION_LINE.findall(found[0]["information"]):
         facts.setdefault(key, value)
     return facts

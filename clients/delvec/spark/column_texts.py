@@ -23,7 +23,7 @@ from delvec_kernel.schema.column_paths import backticked
 
 __all__ = ["to_sql", "without_alias"]
 
-_PIECE: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|\w+|.""", re.DOTALL)
+_TOKEN: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|\w+|.""", re.DOTALL)
 _PART: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))(?:\.|$)")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*")
 _INFIX: Final = {
@@ -69,7 +69,7 @@ def without_alias(text: str, alias: str | None) -> str:
     """Return SQL text with ``alias.column`` replaced by ``column``."""
     if alias is None:
         return text
-    pieces = _PIECE.findall(text)
+    pieces = _TOKEN.findall(text)
     output_pieces: list[str] = []
     for i, piece in enumerate(pieces):
         follows = bool(output_pieces) and output_pieces[-1] == "."

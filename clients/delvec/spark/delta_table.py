@@ -19,8 +19,8 @@ from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog_entries import catalog_entry, short_name
 from delvec.spark.column_texts import to_sql, without_alias
 from delvec.spark.current_connection import current
+from delvec.spark.delta_merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.frames import detail_frame, history_frame, is_retention_checked, struct
-from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table

@@ -23,8 +23,16 @@ from delvec_commands.dml.table_definition import TableDefinition
 from delvec_engines.spark.typed_errors import with_base
 from delvec_errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
 from delvec_kernel import locations
-from delvec_kernel.constraints.declared import GENERATION
-from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, schema_from
+from delvec_kernel.schema.types import (
+    GENERATION,
+    IDENTITY_ALLOWS_EXPLICIT,
+    IDENTITY_START,
+    IDENTITY_STEP,
+    PrimitiveType,
+    StructField,
+    StructType,
+    schema_from,
+)
 
 __all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 
@@ -136,9 +144,9 @@ class DeltaTableBuilder:
                 UnsupportedOperationException,
             )
         if identity is not None:
-            metadata["delta.identity.start"] = int(identity.start)
-            metadata["delta.identity.step"] = int(identity.step)
-            metadata["delta.identity.allowExplicitInsert"] = generatedByDefaultAs is not None
+            metadata[IDENTITY_START] = int(identity.start)
+            metadata[IDENTITY_STEP] = int(identity.step)
+            metadata[IDENTITY_ALLOWS_EXPLICIT] = generatedByDefaultAs is not None
         self._fields.append(StructField(colName, field.type, nullable, metadata))
         return self
 

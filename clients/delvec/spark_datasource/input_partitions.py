@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from delvec_engines.repeated_rows import RepeatedRowsOfFile, occurrence_columns
 from delvec_engines.scan import Scan
 from delvec_engines.spark.file_slices import FileSlice, TableRead
+from delvec_kernel.schema.column_mapping import mapping_mode
 
 __all__ = ["FilesOfTask", "cut"]
 
@@ -43,7 +44,7 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
         # As in ``_spark_schema``: PySpark 4.2 and later refuse rows with another schema.
         scan.schema.select(columns).as_nullable(elements=False),
         frozenset(scan.schema.field(name).name for name in scan.partition_columns),
-        scan.configuration.get("delta.columnMapping.mode", "none").lower(),
+        mapping_mode(scan.configuration),
         scan.marked_only,
         scan.roots,
     )

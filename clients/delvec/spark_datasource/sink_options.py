@@ -27,7 +27,7 @@ _TEXTS: Final = {
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark's own options of a stream."""
-_KNOWN: Final = (
+_OPTION_NAMES: Final = (
     "path, url, token, mergeSchema, overwriteSchema, partitionBy, partitionOverwriteMode, replaceWhere, txnAppId, "
     "txnVersion, userMetadata"
 )
@@ -78,7 +78,7 @@ class WriteRequest:
             elif name in _TEXTS:
                 values[_TEXTS[name]] = value
             elif not (streaming and name in _OF_SPARK):
-                known = _KNOWN_TO_STREAMS if streaming else _KNOWN
+                known = _KNOWN_TO_STREAMS if streaming else _OPTION_NAMES
                 raise BadRequest(f"format('delvec') has no write option '{key}'; its options are {known}")
         _check_together(values, streaming=streaming)
         if "partition_by" in values:

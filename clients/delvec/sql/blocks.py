@@ -15,7 +15,7 @@ from delvec_kernel.expressions.spark_dialect import SPARK
 
 __all__ = ["Block", "block_of"]
 
-_BEGINS: Final = (["BEGIN"], ["BEGIN", "TRANSACTION"], ["BEGIN", "WORK"], ["START", "TRANSACTION"])
+_BLOCK_STARTS: Final = (["BEGIN"], ["BEGIN", "TRANSACTION"], ["BEGIN", "WORK"], ["START", "TRANSACTION"])
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def block_of(text: str) -> Block | None:
             statements.append(text[start : token.start].strip())
             start = token.end + 1
     statements = [each for each in (*statements, text[start:].strip()) if each]
-    if statements[0].upper().split() not in _BEGINS:
+    if statements[0].upper().split() not in _BLOCK_STARTS:
         return None
     end = statements[-1].upper().split()[0]
     if len(statements) == 1 or end not in ("COMMIT", "ROLLBACK"):

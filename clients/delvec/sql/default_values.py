@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from delvec.sql.queries import DIALECTS, parse_query
-from delvec_commands.dml.assignments import IDENTITY
 from delvec_errors import BadRequest
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
+from delvec_kernel.constraints.declared import DEFAULT, Generated
 from delvec_kernel.expressions.expression import parse_expression
-from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.schema.types import GENERATION, IDENTITY_START, StructField, StructType
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -66,7 +65,7 @@ def _is_default(node: exp.Expr) -> bool:
 
 
 def _is_computed(item: StructField) -> bool:
-    return GENERATION in item.metadata or IDENTITY in item.metadata
+    return GENERATION in item.metadata or IDENTITY_START in item.metadata
 
 
 def _default(item: StructField) -> exp.Expr:

@@ -8,11 +8,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from delvec_commands.dml.assignments import IDENTITY
 from delvec_commands.dml.table_definition import TableDefinition
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.constraints.declared import DEFAULT
 from delvec_kernel.schema.char_varchar import CHARACTERS
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from delvec_kernel.schema.types import (
+    GENERATION,
+    IDENTITY_ALLOWS_EXPLICIT,
+    IDENTITY_HIGH_WATER_MARK,
+    IDENTITY_START,
+    IDENTITY_STEP,
+    INTEGER_NAMES,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
 from delvec_kernel.table_properties import PROPERTIES
 
 if TYPE_CHECKING:
@@ -20,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["creation_text", "definition_of"]
 
-_SPELLINGS: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
-_HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -34,7 +43,8 @@ def definition_of(
     schema = StructType.from_json(now.table_schema)
     fields = [
         replace(
-            each, metadata={key: value for key, value in each.metadata.items() if key != _HIGH_WATER_MARK}
+            each,
+            metadata={key: value for key, value in each.metadata.items() if key != IDENTITY_HIGH_WATER_MARK},
         )
         for each in schema.fields
     ]
@@ -80,9 +90,9 @@ def _column(item: StructField) -> str:
         parts.append("NOT NULL")
     if GENERATION in metadata:
         parts.append(f"GENERATED ALWAYS AS ({metadata[GENERATION]})")
-    if IDENTITY in metadata:
-        kind = "BY DEFAULT" if metadata.get("delta.identity.allowExplicitInsert") else "ALWAYS"
-        start, step = metadata["delta.identity.start"], metadata["delta.identity.step"]
+    if IDENTITY_START in metadata:
+        kind = "BY DEFAULT" if metadata.get(IDENTITY_ALLOWS_EXPLICIT) else "ALWAYS"
+        start, step = metadata[IDENTITY_START], metadata[IDENTITY_STEP]
         parts.append(f"GENERATED {kind} AS IDENTITY (START WITH {start} INCREMENT BY {step})")
     if DEFAULT in metadata:
         parts.append(f"DEFAULT {metadata[DEFAULT]}")
@@ -100,7 +110,7 @@ def _type(kind: DataType) -> str:
         case StructType():
             return f"STRUCT<{', '.join(_nested(each) for each in kind.fields)}>"
     text = str(kind.to_json())
-    return _SPELLINGS.get(text, text.upper())
+    return INTEGER_NAMES.get(text, text.upper())
 
 
 def _nested(item: StructField) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["analyze", "fsck", "generate", "optimize", "reorg", "restore", "vacuum"]
 
-_LISTED: Final = 1000
+_MAX_PATHS: Final = 1000
 """Number of paths that delta-spark shows in a dry run."""
 
 
@@ -112,7 +112,7 @@ def vacuum(
         hours,
         dry_run,
         mode=mode,
-        limit=_LISTED,
+        limit=_MAX_PATHS,
         inventory=files,
         enforce_retention_duration=spark is None or _is_retention_checked(spark),
     )

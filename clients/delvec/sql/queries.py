@@ -43,10 +43,10 @@ _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
 _OF_TOTALS: Final = frozenset({"expressions", "from", "from_"})
 _WORD: Final = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
-_PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
+_COMPARISONS: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
 _BOUNDS: Final = (1, 2)
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-_CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
+_CONSTANT: Final = (*_COMPARISONS, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
     kept = [
         each.sql(dialect=SPARK)
         for each in (part.unnest().copy() for part in parts)
-        if isinstance(each, _PRUNES) and _is_simple(each, known)
+        if isinstance(each, _COMPARISONS) and _is_simple(each, known)
     ]
     return " AND ".join(f"({each})" for each in kept) or None
 

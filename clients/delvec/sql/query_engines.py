@@ -42,10 +42,10 @@ __all__ = ["query_duckdb", "query_spark"]
 
 
 _FLOAT: Final = PrimitiveType("float")
-_NAMED: Final = re.compile(
+_NAME_IN_ERROR: Final = re.compile(
     r'column named "([^"]+)"|[Cc]olumn "([^"]+)"|with name (\w+) does|[Tt]able "([^"]+)" not|types \'(\w+)\('
 )
-_NEAR: Final = re.compile(r"(?:Candidate (?:bindings|tables):|Did you mean)[^\n]*")
+_SUGGESTIONS: Final = re.compile(r"(?:Candidate (?:bindings|tables):|Did you mean)[^\n]*")
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
@@ -175,10 +175,10 @@ def _explained(error: Exception, query: str) -> DelvecError:
 
 def _located(reason: str, text: str, query: str) -> InvalidStatement:
     """Return an error with the position of the word that DuckDB's message names; DuckDB's own refers to the translation."""
-    named = _NAMED.search(reason)
+    named = _NAME_IN_ERROR.search(reason)
     word = next(filter(None, named.groups()), "") if named else ""
     at = word_start(query, word) if word else None
-    near = _QUOTED.findall("".join(_NEAR.findall(text)))[:3]
+    near = _QUOTED.findall("".join(_SUGGESTIONS.findall(text)))[:3]
     hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
     if at is None:
         return InvalidStatement(f"DuckDB cannot run the query: {reason}{hint}", line=1, column=1)

@@ -21,7 +21,7 @@ from delvec_engines.duckdb.dialect import to_duckdb
 from delvec_engines.duckdb.dialect_functions import to_re2
 from delvec_engines.internal_names import INTERNAL
 from delvec_errors import InvalidPredicate, InvalidStatement
-from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, TEMPORAL_TYPES
 from delvec_kernel.expressions.predicate import limited_nesting
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
@@ -31,7 +31,6 @@ __all__ = ["name_results", "sort_results", "write_values"]
 
 _DUCKDB: Final = DuckDB()
 _WHOLE: Final = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
-_MOMENTS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _AROUND: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 _CORRECTED: Final = (exp.Sub, *CALLS, *_AROUND)
 _OF_PIVOTS: Final = (
@@ -315,7 +314,7 @@ def _corrected(node: exp.Expr, kind: DataType | None) -> str | None:
 
 def _cast(node: exp.Cast, kind: DataType | None, name: str | None) -> str | None:
     value, to = _sql(node.this), node.to.this
-    if to in _WHOLE and name in _MOMENTS - {"date"}:
+    if to in _WHOLE and name in TEMPORAL_TYPES - {"date"}:
         return f"CAST(floor(epoch({value})) AS {_sql(node.to)})"
     if to in _WHOLE and name == "string":  # a text without a whole number
         return (
@@ -371,7 +370,7 @@ def _quantile(node: exp.Expr) -> str | None:
 def _corrected_time(node: exp.Expr, name: str | None) -> str | None:
     match node:
         case exp.StrToUnix():
-            seconds = f"trunc(epoch({_sql(node.this)}))" if name in _MOMENTS else f"floor({_sql(node)})"
+            seconds = f"trunc(epoch({_sql(node.this)}))" if name in TEMPORAL_TYPES else f"floor({_sql(node)})"
             return f"CAST({seconds} AS BIGINT)"
         case exp.UnixSeconds():
             return f"CAST(floor(epoch({_sql(node.this)})) AS BIGINT)"

@@ -114,7 +114,7 @@ STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
     "GENERATE": lambda cursor, session: maintenance.generate(cursor, session.opened),
 }
 _SYNONYMS: Final = {"REPLACE": "CREATE", "DESC": "DESCRIBE"}
-_TRANSLATED: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
+_DML: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 """Statements with expressions, which are in the dialect of the call."""
 _READING: Final = frozenset({"DESC", "DESCRIBE", "EXPLAIN", "SHOW"})
 
@@ -140,7 +140,7 @@ def run(
             cursor.position,
             f"a statement must be a query (SELECT, WITH, VALUES), or begin with {words}.",
         )
-    if word in _TRANSLATED:
+    if word in _DML:
         cursor = session.cursor(text if dialect == "spark" else _translated(text, dialect))
     with nullcontext() if word in _READING else command():
         result: _Result = statement(cursor, session)

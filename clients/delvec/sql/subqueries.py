@@ -27,7 +27,7 @@ __all__ = ["with_values"]
 _Result = TypeVar("_Result")
 _MAX_CHARACTERS: Final = 90_000
 """Of values in place of a subquery: the service takes conditions of 100,000 characters."""
-_NOTHING: Final = "__delvec_no_value__"
+_NO_VALUE: Final = "__delvec_no_value__"
 _NOT_ONE_BLOCK: Final = (
     "group",
     "having",
@@ -266,7 +266,7 @@ def _filled(text: str, subqueries: Sequence[_Subquery], versions: Mapping[str, i
                 f"the subquery returns {len(columns[0]):,} values, which are too many for a condition; write a MERGE whose "
                 "source is the query.",
             )
-        is_empty = is_empty or _NOTHING in values
+        is_empty = is_empty or _NO_VALUE in values
         text = text[: each.start] + values + text[each.end :]
     return _without_empty_lists(text) if is_empty else text
 
@@ -286,7 +286,7 @@ def _values(text: str, subquery: _Subquery, columns: Sequence[Sequence[Any]]) ->
     if len(columns) != 1:
         raise invalid(text, subquery.at, f"the subquery returns {len(columns)} columns, but one is needed.")
     if subquery.kind == "in":
-        return f"({', '.join(map(literal, dict.fromkeys(columns[0]))) or literal(_NOTHING)})"
+        return f"({', '.join(map(literal, dict.fromkeys(columns[0]))) or literal(_NO_VALUE)})"
     if len(columns[0]) > 1:
         raise invalid(text, subquery.at, "the subquery returns more than one row; aggregate it, or use IN.")
     return f"({literal(columns[0][0] if columns[0] else None)})"
@@ -313,6 +313,6 @@ def _without_empty_lists(text: str) -> str:
     (tree,) = SPARK.parse(text)
     assert tree is not None  # noqa: S101 - the text is not empty
     for node in list(tree.find_all(exp.In)):
-        if any(each.name == _NOTHING for each in node.expressions):
+        if any(each.name == _NO_VALUE for each in node.expressions):
             node.replace(exp.false())
     return tree.sql(dialect=SPARK, comments=False)

@@ -27,6 +27,7 @@ from delvec_kernel.change_feed.feed_schema import (
     feed_values,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
+from delvec_kernel.schema.column_mapping import MODE, mapping_mode
 from delvec_kernel.schema.types import StructType
 from delvec_storage.files import read_deletion_vectors
 from delvec_storage.roots import Roots
@@ -129,8 +130,7 @@ def _read_as(plan: ChangesResponse, schema: StructType, files: pa.Table, *, mark
 
 def _by_name(configuration: Mapping[str, str]) -> dict[str, str]:
     """Return properties with column mapping by name: ``_change_type`` has no field id in change files."""
-    mode = "delta.columnMapping.mode"
-    return {**configuration, **({mode: "name"} if configuration.get(mode, "").lower() == "id" else {})}
+    return {**configuration, **({MODE: "name"} if mapping_mode(configuration) == "id" else {})}
 
 
 def _planned(files: pa.Table, partition_values: pa.Array, vectors: pa.Array) -> pa.Table:

@@ -9,29 +9,39 @@ from functools import cache
 from typing import Any, Final
 
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
+from delvec_kernel.constraints.declared import DEFAULT, Generated
 from delvec_kernel.expressions.expression import Expression, column_expression, parse_expression
-from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
+from delvec_kernel.expressions.expression_kinds import (
+    NUMERIC_KINDS,
+    TEMPORAL_TYPES,
+    column_path,
+    kind_of_type,
+)
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.predicate_checks import names_hint, near_names
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
+from delvec_kernel.schema.types import (
+    GENERATION,
+    IDENTITY_ALLOWS_EXPLICIT,
+    IDENTITY_START,
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+)
 
-__all__ = ["IDENTITY", "Relations", "inserted", "updated"]
+__all__ = ["Relations", "inserted", "updated"]
 
-"""Metadata key of a column with the SQL of its default."""
-IDENTITY: Final = "delta.identity.start"
-_ALWAYS: Final = "delta.identity.allowExplicitInsert"
 
-_TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _FITS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(
         ("integer", "decimal", "float", "double"), frozenset({*NUMERIC_KINDS, "string", "boolean"})
     ),
-    "string": frozenset({*NUMERIC_KINDS, *_TEMPORAL, "string", "boolean", "binary"}),
+    "string": frozenset({*NUMERIC_KINDS, *TEMPORAL_TYPES, "string", "boolean", "binary"}),
     "boolean": frozenset({*NUMERIC_KINDS, "boolean", "string"}),
     "binary": frozenset({"binary", "string", "integer"}),
-    **dict.fromkeys(_TEMPORAL, frozenset({*_TEMPORAL, "string"})),
+    **dict.fromkeys(TEMPORAL_TYPES, frozenset({*TEMPORAL_TYPES, "string"})),
     **{kind: frozenset({kind}) for kind in ("array", "map", "struct")},
 }
 """For each column kind, the value kinds that Spark's ANSI store assignment accepts; some casts can fail at run time."""
@@ -85,7 +95,7 @@ def updated(
     """
     tree = _Tree(where)
     for path, value in _given(assignments, tables, where, evolves=evolves):
-        if IDENTITY in path[0].metadata:
+        if IDENTITY_START in path[0].metadata:
             if assignments is None:
                 continue
             raise BadRequest(
@@ -122,9 +132,9 @@ def inserted(
                 "named_struct('field', value, ...).",
                 column=_dotted(path),
             )
-        if IDENTITY in column.metadata and not column.metadata.get(_ALWAYS):
+        if IDENTITY_START in column.metadata and not column.metadata.get(IDENTITY_ALLOWS_EXPLICIT):
             raise BadRequest(
-                f"{where} sets column '{column.name}', which is GENERATED ALWAYS AS IDENTITY; leave it out.",
+                f"{where} sets column '{column.name}', which is GENERATED ALWAYS AS IDENTITY_START; leave it out.",
                 column=column.name,
             )
         tree.put(path, _value(value, column, tables, ("s",), where, evolves=evolves))
@@ -151,7 +161,7 @@ def _starred(tables: Relations, where: str, *, evolves: bool) -> Iterator[tuple[
     assert source is not None  # noqa: S101 - a star is of a MERGE
     for column in tables.target.fields:
         if column.name in source:
-            if not (IDENTITY in column.metadata and not column.metadata.get(_ALWAYS)):
+            if not (IDENTITY_START in column.metadata and not column.metadata.get(IDENTITY_ALLOWS_EXPLICIT)):
                 yield [column], _SourceColumn(source.field(column.name).name)
         elif column.name in tables.present and not evolves and not _is_computed(column):
             raise UnknownColumn(
@@ -390,7 +400,7 @@ def _null() -> Expression:
 
 
 def _is_computed(column: StructField) -> bool:
-    return GENERATION in column.metadata or IDENTITY in column.metadata
+    return GENERATION in column.metadata or IDENTITY_START in column.metadata
 
 
 def _default(column: StructField) -> str:

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_commands.reading import ReadableTable
-from delvec_engines.identity_values import START, STEP, high_water_mark
+from delvec_engines.identity_values import high_water_mark
 from delvec_engines.scan import Scan
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import StructField
+from delvec_kernel.schema.types import IDENTITY_START, IDENTITY_STEP, StructField
 from delvec_kernel.statistics.bounds import parsed_bounds
 
 __all__ = ["reached"]
@@ -33,7 +33,11 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
     name = column[1:-1].replace("``", "`") if column.startswith("`") else column
     scan, _ = table.plan(version=version, stats=True)
     field = next((each for each in scan.schema.fields if each.name.lower() == name.lower()), None)
-    start, step = (None, None) if field is None else (field.metadata.get(key) for key in (START, STEP))
+    start, step = (
+        (None, None)
+        if field is None
+        else (field.metadata.get(key) for key in (IDENTITY_START, IDENTITY_STEP))
+    )
     if field is None or not isinstance(start, int) or not isinstance(step, int) or not step:
         return None
     rises = step > 0

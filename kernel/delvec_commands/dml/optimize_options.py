@@ -9,7 +9,7 @@ from typing import Final
 
 from delvec_commands.dml.rewrite_progress import Progress
 from delvec_contract.commands import Rewrite
-from delvec_engines.row_group_copy import check_rewrite
+from delvec_engines.copy_plan import check_rewrite
 from delvec_errors import BadRequest
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
 

@@ -22,9 +22,9 @@ from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines import row_ids
 from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
+from delvec_engines.copy_plan import CopyPlan, Decision, Part
 from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
-from delvec_engines.row_group_copy import CopyPlan, Decision, Part
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
 from delvec_errors.texts import counted
@@ -61,7 +61,7 @@ _MAX_DRY_RUN_FOOTERS: Final = 1000
 """The number of files whose footers a dry run reads."""
 _UNDECIDED: Final = Decision("whether row groups are copied is decided when it runs")
 _TARGET_SIZE: Final = "delta.targetFileSize"
-_SUMMED: Final = (
+_SUMMED_METRICS: Final = (
     "numAddedFiles",
     "numAddedBytes",
     "numRemovedFiles",
@@ -70,7 +70,7 @@ _SUMMED: Final = (
 )
 _METRICS: Final = dict.fromkeys(
     (
-        *_SUMMED,
+        *_SUMMED_METRICS,
         "numBins",
         "numBinsCopied",
         "numBatches",
@@ -429,7 +429,7 @@ class OptimizeRun:
         transaction.delete_added_rows(compacted_files.deleted)
         commit_response = transaction.commit()
         self._version = commit_response.version
-        for name in _SUMMED:
+        for name in _SUMMED_METRICS:
             self._add(name, commit_response.operation_metrics.get(name, 0))
 
     def _copy_or_write(

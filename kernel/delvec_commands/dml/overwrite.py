@@ -23,6 +23,7 @@ from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import INTEGER_NAMES
 
 __all__ = ["PartitionOverwrite", "Replacement", "overwrite", "replace_rows"]
 
@@ -217,7 +218,8 @@ def _equals(name: str, kind: Any, value: str | None) -> str:
     if value is None:
         return f"{column} IS NULL"
     text = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return f"{column} = {text}" if kind == "string" else f"{column} = CAST({text} AS {_SQL.get(kind, kind)})"
-
-
-_SQL: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
+    return (
+        f"{column} = {text}"
+        if kind == "string"
+        else f"{column} = CAST({text} AS {INTEGER_NAMES.get(kind, kind)})"
+    )

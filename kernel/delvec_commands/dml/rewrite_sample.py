@@ -27,7 +27,7 @@ SAMPLE_BYTES: Final = 32 << 20
 """Approximate bytes to sample from all bins: a second of CPU time. Much smaller parts would compress differently."""
 _BINS: Final = 4
 _FILES_OF_BIN: Final = 16
-_LARGEST: Final = 1 << 30
+_MAX_SAMPLE_BYTES: Final = 1 << 30
 """A file is read whole even if only some of its rows are sampled."""
 _STRETCHES: Final = 4
 _MAX_ROWS: Final = 1 << 32
@@ -91,7 +91,7 @@ def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]
     for each in chosen:
         count = int(min(max(1, quota * len(each.files) // max(1, each.size)), _FILES_OF_BIN))
         files = each.files[_evenly(len(each.files), count)]
-        files = files[sizes[files] <= _LARGEST]
+        files = files[sizes[files] <= _MAX_SAMPLE_BYTES]
         if len(files):
             samples.append(_Sample(files, min(1.0, quota / max(1, int(sizes[files].sum())))))
     return samples

@@ -36,7 +36,7 @@ _RANKS: Final = {
 _FRACTIONS: Final = frozenset({"float", "double", "decimal"})
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp with time zone"})
 _AS_TEXT: Final = frozenset({*_RANKS, "date"})
-_WHOLE: Final = r"\s*[+-]?\d+\s*"
+_INTEGER_TEXT: Final = r"\s*[+-]?\d+\s*"
 _NUMBER: Final = r"[^_]*"
 _DAY: Final = r"\s*-?\d{4,6}-\d{1,2}-\d{1,2}(?:[ T][^(]*)?\s*"
 
@@ -138,7 +138,7 @@ def _whole_number(value: str, value_type: str, target: str, rank: int) -> str | 
         return f"TRY_CAST(trunc({value}) AS {target})"
     if value_type == "varchar":
         # DuckDB would cast '5.7' to 6.
-        return f"TRY_CAST({_text(value, _WHOLE)} AS {target})"
+        return f"TRY_CAST({_text(value, _INTEGER_TEXT)} AS {target})"
     return None
 
 

@@ -35,7 +35,7 @@ CLAUSE: Final = INTERNAL("clause")
 UNMATCHED: Final = INTERNAL("unmatched")
 """The table with the numbers of unmatched source rows."""
 
-_NOTHING: Final = -1
+_NO_CLAUSE: Final = -1
 _ONLY: Final = frozenset({"null", "void"})
 
 
@@ -348,7 +348,7 @@ def _first(rules: Iterable[_Rule]) -> str:
         if rule.condition is None:
             return f"CASE {' '.join(cases)} ELSE {rule.number} END" if cases else str(rule.number)
         cases.append(f"WHEN {rule.condition} THEN {rule.number}")
-    return f"CASE {' '.join(cases)} ELSE {_NOTHING} END" if cases else f"({_NOTHING})"
+    return f"CASE {' '.join(cases)} ELSE {_NO_CLAUSE} END" if cases else f"({_NO_CLAUSE})"
 
 
 def _is_plain(expression: Expression | None) -> bool:

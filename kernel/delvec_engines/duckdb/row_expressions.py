@@ -24,13 +24,12 @@ from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.functions import function_of
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.predicate import parse
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import INTEGER_NAMES, StructType
 
 __all__ = ["RowExpressions", "refuse_inexact"]
 
 _ROWS: Final = "delvec_new_rows"
 _NUMBER: Final = INTERNAL("row")
-_SPARK_TYPES: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
 
@@ -152,7 +151,7 @@ class RowExpressions:
         """Return the SQL of a column's value; a default is cast to the column's type ``kind`` (Delta JSON)."""
         text = self._checks.sql(rule)
         if isinstance(kind, str):
-            text = f"CAST((\n{text}\n) AS {_SPARK_TYPES.get(kind, kind)})"
+            text = f"CAST((\n{text}\n) AS {INTEGER_NAMES.get(kind, kind)})"
         try:
             value = _parsed_value(text, self._schema)
             refuse_inexact(value, self._schema)

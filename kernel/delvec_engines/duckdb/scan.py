@@ -59,7 +59,7 @@ from delvec_engines.row_ids import BASE_ROW_ID, file_default
 from delvec_engines.scan import Scan
 from delvec_errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.column_mapping import all_fields
+from delvec_kernel.schema.column_mapping import all_fields, mapping_mode
 from delvec_kernel.schema.file_types import FileTypeMismatch, naming
 from delvec_kernel.schema.types import (
     DataType,
@@ -222,7 +222,7 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
     stored_fields = [each for each in fields if each.name.lower() not in absent and each.type != _VOID]
     if not stored_fields:
         return [(named_scan, {})]
-    by = naming(scan.configuration.get("delta.columnMapping.mode", "none"))
+    by = naming(mapping_mode(scan.configuration))
     columns_by_schema: dict[int, tuple[FileColumn, ...]] = {}
     places: dict[tuple[FileColumn, ...], list[int]] = {}
     local = [None if is_remote(name) else name for name in names]

@@ -54,7 +54,9 @@ _CONFIG: Final = {
     "python_enable_replacements": "false",
 }
 _SETTINGS: Final = "SET TimeZone = 'UTC'"
-_WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+_PROGRESS_SETTINGS: Final = (
+    f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+)
 """Settings for progress; only if requested, as they cost a third of a millisecond."""
 _BATCH_ROWS: Final = 1 << 17
 _BYTES_OF_A_THREAD: Final = 48 << 20
@@ -65,7 +67,7 @@ _MAX_READ_AGAIN: Final = 1 << 30
 _FATAL: Final = ("INTERNAL Error", "FATAL Error")
 _CORRUPT: Final = "Data Corruption Error"
 """How the texts of errors begin that end a database."""
-_ENDED: Final = "invalidated because of a previous fatal error"
+_INVALIDATED: Final = "invalidated because of a previous fatal error"
 _ENCRYPTED: Final = ("File is encrypted", "' is encrypted")
 """What errors about encrypted files say; those about a single column do not name the file."""
 
@@ -236,7 +238,7 @@ class Session:
         """
         watching = self._progress_of or self
         cursors = watching._cursors  # noqa: SLF001 - its own class
-        settings = _SETTINGS if cursors is None else _WATCHED
+        settings = _SETTINGS if cursors is None else _PROGRESS_SETTINGS
         with self._lock:
             try:
                 cursor = self._set_up(settings)
@@ -438,7 +440,7 @@ def _translated(
 def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError:
     """Return the error about an internal error of DuckDB, which names the file that causes it."""
     facts: dict[str, Any] = {"table": scan.name, "version": scan.version}
-    if _ENDED in reason:
+    if _INVALIDATED in reason:
         return EngineUnavailable(
             f"Reading {where} was stopped, because another statement of this engine ended its DuckDB database. Run the "
             "command again.",

@@ -38,7 +38,7 @@ from delvec_maintenance.zcubes import files_to_come
 __all__ = ["cluster"]
 
 _KEY: Final = "key"
-_WRITTEN: Final = "adds string, row_map string, file int, count bigint, rows binary, error string"
+_ANSWER_SCHEMA: Final = "adds string, row_map string, file int, count bigint, rows binary, error string"
 _WRITTEN_SCHEMA: Final = pa.schema(
     [
         ("adds", pa.string()),
@@ -93,7 +93,7 @@ def _cluster_bin(
     ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
     answers = in_tasks(
-        ordered, partial(_write_task, target, list(names), file_rows, paths), _WRITTEN
+        ordered, partial(_write_task, target, list(names), file_rows, paths), _ANSWER_SCHEMA
     ).toArrow()
     places = {number: place for place, number in enumerate(numbers)}
     adds: list[AddFile] = []

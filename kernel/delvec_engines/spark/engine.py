@@ -27,6 +27,7 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark import failures
 from delvec_engines.spark.arrow_frames import frame_of, to_arrow
 from delvec_engines.spark.cluster import cluster
+from delvec_engines.spark.copy_tasks import TaskCopier
 from delvec_engines.spark.find_rows import MAX_ROWS_FOR_BITMAPS, filter_rows, fold, physical_rows
 from delvec_engines.spark.frame_reads import answer_count
 from delvec_engines.spark.job_descriptions import described
@@ -34,7 +35,6 @@ from delvec_engines.spark.manifest import ManifestStore, file_numbers
 from delvec_engines.spark.merge_source import merge_source
 from delvec_engines.spark.row_changes import RowChanger
 from delvec_engines.spark.row_expressions import absent_columns, examined
-from delvec_engines.spark.row_group_copy import TaskCopier
 from delvec_engines.spark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.session_python import use_this_python

@@ -28,7 +28,7 @@ from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
 __all__ = ["UsedExpression", "difference", "expressions_of"]
 
 _ZONE: Final = "spark.sql.session.timeZone"
-_NEEDED: Final = {
+_REQUIRED_SETTINGS: Final = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
@@ -43,7 +43,7 @@ _NEEDED: Final = {
 _OF_OTHER_TIMES: Final = re.compile(
     r"spark\.sql\.(?:legacy\.[\w.]+|[\w.]*(?:RebaseMode|collation)[\w.]*)", re.IGNORECASE
 )
-_CALLS: Final = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
+_FUNCTION_CALL: Final = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
 _SYNTAX: Final = frozenset(
     {
         *(
@@ -66,7 +66,7 @@ _SYNTAX: Final = frozenset(
 )
 _BUILT_IN: Final = "org.apache.spark.sql.catalyst.expressions."
 _TIMESTAMP: Final = PrimitiveType("timestamp")
-_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_TIMESTAMP_TYPES: Final = frozenset({"timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def difference(
 
 
 def _setting(spark: SparkSession) -> str | None:
-    for name, needed_value in _NEEDED.items():
+    for name, needed_value in _REQUIRED_SETTINGS.items():
         try:
             # Without a default here: Spark's own may come from an environment variable.
             value = str(spark.conf.get(name))
@@ -203,7 +203,7 @@ def _brings_zone(node: exp.Expr, schema: StructType) -> bool:
     path = column_path(node)
     if path is not None:
         return not isinstance(node.parent, exp.Dot) and _has_moment(column_type(path, schema))
-    return kind_of(node, schema) in _MOMENTS
+    return kind_of(node, schema) in _TIMESTAMP_TYPES
 
 
 def _has_moment(kind: DataType | None) -> bool:
@@ -215,7 +215,7 @@ def _has_moment(kind: DataType | None) -> bool:
 
 def _replaced(spark: SparkSession, texts: set[str]) -> str | None:
     """Return a function that may be a UDF in this session, under the name of a built-in one; None if there is none."""
-    names = {name.lower() for text in texts for name in _CALLS.findall(text)} - _SYNTAX
+    names = {name.lower() for text in texts for name in _FUNCTION_CALL.findall(text)} - _SYNTAX
     for name in sorted(names):
         if not (jvm.function_class(spark, name) or "").startswith(_BUILT_IN):
             return f"the function {name} is not Spark's own"

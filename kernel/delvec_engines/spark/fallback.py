@@ -65,7 +65,7 @@ _OF_DUCKDB: Final = (
 )
 _CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
 """Spark's messages for a cancelled job, which must not be rerun."""
-_LONGEST: Final = 200
+_MAX_LENGTH: Final = 200
 _MAX_REMEMBERED: Final = 100
 _warned: Final[set[str]] = set()
 """Defects of which this process has warned."""
@@ -101,7 +101,7 @@ def warn(error: Exception, message: str, *values: object) -> None:
 
 def first_line(error: Exception) -> str:
     """Return an error's class and the beginning of its text."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_LONGEST]}"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_MAX_LENGTH]}"
 
 
 def is_cancelled(error: Exception) -> bool:

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_engines.internal_names import INTERNAL
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from delvec_kernel.schema.types import PHYSICAL_NAME, ArrayType, DataType, MapType, StructField, StructType
 from delvec_parquet.file_schema import FileField, FileSchema
 
 __all__ = ["named_as_in"]
 
-_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _ABSENT: Final = INTERNAL("absent") + "_"
 
 
@@ -40,7 +39,7 @@ def _named(fields: Sequence[StructField], present: Sequence[FileField]) -> tuple
             kind, name = item.type, item.physical_name
             if name.lower() in taken_names:
                 name = f"{_ABSENT}{item.field_id}"
-        named_fields.append(replace(item, type=kind, metadata={**item.metadata, _PHYSICAL_NAME: name}))
+        named_fields.append(replace(item, type=kind, metadata={**item.metadata, PHYSICAL_NAME: name}))
     return tuple(named_fields)
 
 

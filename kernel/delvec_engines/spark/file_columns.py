@@ -22,6 +22,7 @@ from delvec_engines.file_schemas import check_schema, mismatch
 from delvec_engines.scan import Scan
 from delvec_engines.spark.dv_filter import TASK_ERROR
 from delvec_engines.spark.field_ids import named_as_in
+from delvec_kernel.schema.column_mapping import mapping_mode
 from delvec_kernel.schema.file_types import (
     FileTypeMismatch,
     Naming,
@@ -106,7 +107,7 @@ def parts_of(scan: Scan, stored_schema: StructType, schemas: Sequence[FileSchema
         CorruptTable: a file contradicts the table; names file and column.
         UnsupportedTable: Spark cannot read a column of a file.
     """
-    by = naming(scan.configuration.get("delta.columnMapping.mode", "none"))
+    by = naming(mapping_mode(scan.configuration))
     paths = scan.files["path"].to_pylist()
     parts: dict[_Key, tuple[Sequence[FileColumn], list[bool]]] = {}
     # One lookup per distinct schema: files of a table rarely differ in more than two ways.

@@ -13,7 +13,7 @@ __all__ = ["described"]
 
 _DESCRIPTION: Final = "spark.job.description"
 _OF_DELVEC: Final = "delvec "
-_BETWEEN: Final = ": "
+_SEPARATOR: Final = ": "
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def described(spark: SparkSession, table: str | None, step: str) -> Iterator[Non
     operations: the UI shows it, and ``interruptTag`` accepts it.
     """
     what = operation() if table is None else f"{operation()} {table}"
-    text = f"{_OF_DELVEC}{what}{_BETWEEN}{step}"
+    text = f"{_OF_DELVEC}{what}{_SEPARATOR}{step}"
     if is_remote(spark):
         # Tags must not contain commas.
         tag = text.replace(",", ";")
@@ -39,8 +39,8 @@ def described(spark: SparkSession, table: str | None, step: str) -> Iterator[Non
         return
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
-    own = before.partition(_OF_DELVEC)[0].removesuffix(_BETWEEN) if before else None
-    context.setLocalProperty(_DESCRIPTION, f"{own}{_BETWEEN}{text}" if own else text)
+    own = before.partition(_OF_DELVEC)[0].removesuffix(_SEPARATOR) if before else None
+    context.setLocalProperty(_DESCRIPTION, f"{own}{_SEPARATOR}{text}" if own else text)
     try:
         yield
     finally:

@@ -54,7 +54,7 @@ _STEP: Final = "read the source"
 _MAX_BROUGHT: Final = 16 << 20
 _RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 _THRESHOLD: Final = "spark.sql.autoBroadcastJoinThreshold"
-_MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
+_MULTIPLYING_NODE: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
 _BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
@@ -239,7 +239,7 @@ def _is_small(spark: SparkSession, frame: DataFrame) -> bool:
     if limit is None or expected is None:
         return False
     # What makes several rows of one is not part of what Spark expects.
-    return expected.nbytes <= min(limit, _MAX_BROUGHT) and not _MULTIPLIES.search(expected.plan)
+    return expected.nbytes <= min(limit, _MAX_BROUGHT) and not _MULTIPLYING_NODE.search(expected.plan)
 
 
 def _row_bytes(kind: DataType) -> int:

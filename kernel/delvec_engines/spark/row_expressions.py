@@ -37,7 +37,7 @@ __all__ = [
 
 BROKEN: Final = INTERNAL("broken")
 """Column with the number of the first check that a row violates."""
-_GIVEN: Final = INTERNAL("given") + "_"
+_HIDDEN_PREFIX: Final = INTERNAL("given") + "_"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tupl
         if not _is_cast(field.dataType, to.dataType):
             columns.append(column.alias(to.name))
             continue
-        hidden = f"{_GIVEN}{number}"
+        hidden = f"{_HIDDEN_PREFIX}{number}"
         original_columns.append((hidden, to.name))
         columns += [_cast(field, to.dataType).alias(to.name), column.alias(hidden)]
     return frame.select(*columns), tuple(original_columns)

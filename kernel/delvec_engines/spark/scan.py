@@ -47,6 +47,7 @@ from delvec_engines.spark.manifest import ManifestStore, file_numbers, hadoop_pa
 from delvec_engines.spark.session_properties import is_remote
 from delvec_engines.spark.stored_schemas import stored_schemas
 from delvec_errors import UnsupportedTable
+from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -68,7 +69,7 @@ BROADCAST_LIMIT: Final = 128 << 20
 
 _MAX_ROWS: Final = 1 << 28
 """Maximum deleted rows that the driver converts to bit sets, which takes 8 bytes each temporarily."""
-_FEWER: Final = 8
+_MIN_SIZE_RATIO: Final = 8
 """Files without deletion vectors are read with the others if they are so many times fewer bytes: a second scan took 30 of 350 ms."""
 _VOID: Final = PrimitiveType("void")
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
@@ -225,7 +226,7 @@ class ScanFrames:
         self, scan: Scan, file_columns: Sequence[FileColumn], numbers: list[int], *, with_positions: bool
     ) -> DataFrame:
         """Return the physical rows of files whose columns are read alike."""
-        mode = "none" if _mapping(scan) == "none" else "name"
+        mode = "name" if is_mapped(scan.configuration) else "none"
         frame = (
             self.spark.read.schema(
                 T.StructType.fromJson(
@@ -379,17 +380,13 @@ class _ExcludedRows:
 def _are_few_without(scan: Scan, with_dv: pa.Array) -> bool:
     """Whether the files without deletion vectors are so small that testing their rows costs less than a second scan."""
     total, having = pc.sum(scan.files["size"]).as_py(), pc.sum(scan.files["size"].filter(with_dv)).as_py()
-    return having is not None and (total - having) * _FEWER <= having
+    return having is not None and (total - having) * _MIN_SIZE_RATIO <= having
 
 
 def _with_fact(item: StructField, fact: Column) -> Column:
     """Return a column whose NULLs are replaced by the file's default, see ``row_ids.file_default``."""
     found = fact + F.col(ROW) if file_default(item) == BASE_ROW_ID else fact
     return F.coalesce(_column(item.name), found).alias(item.name)
-
-
-def _mapping(scan: Scan) -> str:
-    return scan.configuration.get("delta.columnMapping.mode", "none").lower()
 
 
 def _as_is(scan: Scan, schema: StructType) -> StructType:
@@ -402,7 +399,7 @@ def _as_is(scan: Scan, schema: StructType) -> StructType:
         return schema
     partition = _partition_names(scan)
     nulls = _null_counts(scan) if set(wanted) - partition else []
-    mapped = _mapping(scan) != "none"
+    mapped = is_mapped(scan.configuration)
 
     def has_none(item: StructField) -> bool:
         if item.name in partition:
@@ -446,7 +443,7 @@ def _partition_fact(scan: Scan, item: StructField) -> FileValue:
 
 
 def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
-    name = item.name if _mapping(scan) == "none" else item.physical_name
+    name = item.physical_name if is_mapped(scan.configuration) else item.name
     return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
 
 

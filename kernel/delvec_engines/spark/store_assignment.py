@@ -21,9 +21,9 @@ __all__ = ["UNASSIGNABLE", "assigned", "exactly_assigned", "is_same"]
 UNASSIGNABLE: Final = "Delvec cannot assign: "
 """Prefix of the error message; followed by column and type as JSON, and the value."""
 
-_SHOWN: Final = 100
+_MAX_SHOWN: Final = 100
 _INTEGERS: Final = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
-_MOMENTS: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_DATE_TIME_TYPES: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
 def is_same(found: T.DataType, wanted: T.DataType) -> bool:
@@ -145,7 +145,7 @@ def exactly_assigned(value: Column, value_type: T.DataType, target_type: T.DataT
 
 def _refused(value: Column, column_type: T.DataType, name: str) -> Column:
     facts = json.dumps({"column": name, "type": column_type.simpleString()})
-    shown = F.substring(value.cast("string"), 1, _SHOWN)
+    shown = F.substring(value.cast("string"), 1, _MAX_SHOWN)
     return F.raise_error(F.concat(F.lit(f"{UNASSIGNABLE}{facts} "), shown)).cast(column_type)
 
 
@@ -167,11 +167,14 @@ def _may_be_assigned(value_type: T.DataType, column_type: T.DataType) -> bool:
     plain = (T.NumericType, T.BooleanType)
     if isinstance(column_type, plain):
         return bool(isinstance(value_type, (*plain, T.StringType)))
-    return bool(isinstance(column_type, _MOMENTS) and isinstance(value_type, (*_MOMENTS, T.StringType)))
+    return bool(
+        isinstance(column_type, _DATE_TIME_TYPES)
+        and isinstance(value_type, (*_DATE_TIME_TYPES, T.StringType))
+    )
 
 
 def _always_fits(value_type: T.DataType, column_type: T.DataType) -> bool:
-    if isinstance(column_type, T.StringType | T.BinaryType) or isinstance(value_type, _MOMENTS):
+    if isinstance(column_type, T.StringType | T.BinaryType) or isinstance(value_type, _DATE_TIME_TYPES):
         return True
     digits = next((size for kind, size in _INTEGERS.items() if isinstance(value_type, kind)), None)
     if isinstance(column_type, T.FloatType | T.DoubleType):

@@ -21,6 +21,7 @@ from delvec_engines.spark.local_execution import is_out_of_reach, note_out_of_re
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.session_properties import is_remote
 from delvec_errors import DelvecError, StorageError
+from delvec_kernel.schema.column_mapping import mapping_mode
 from delvec_kernel.schema.file_types import naming
 from delvec_parquet.file_schema import FileSchema
 
@@ -55,7 +56,7 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
 
 
 def _read_in_driver(scan: Scan) -> list[FileSchema | None]:
-    if naming(scan.configuration.get("delta.columnMapping.mode", "none")) == "id":
+    if naming(mapping_mode(scan.configuration)) == "id":
         return file_schemas(scan)
     if is_out_of_reach(scan):
         return [None] * len(scan)

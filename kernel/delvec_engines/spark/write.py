@@ -59,7 +59,7 @@ __all__ = [
 _OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RESULT: Final = "add string, error string"
 _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
-_COMPACTED: Final = "adds string, row_ranges string, error string"
+_ANSWER_SCHEMA: Final = "adds string, row_ranges string, error string"
 _COMPACTED_SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("adds", "row_ranges", "error")])
 _FEW_BYTES: Final = 4 << 20
 _BINS_AT_ONCE: Final = 15
@@ -289,7 +289,7 @@ def _write_bin(
     source_rows = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
     with described(frames.spark, scan.name, "compact files"):
         task = partial(_compact_task, target, len(names), number, _vectors(frames, scan, numbers))
-        answers = in_tasks(source_rows, task, _COMPACTED).toArrow()
+        answers = in_tasks(source_rows, task, _ANSWER_SCHEMA).toArrow()
     places = {file: place for place, file in enumerate(numbers)}
     adds: list[AddFile] = []
     row_ranges: list[RowRange] = []

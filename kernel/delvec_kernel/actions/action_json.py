@@ -38,7 +38,7 @@ __all__ = [
 MAX_ACTION_BYTES: Final = 1 << 26
 """Of one action's JSON, which is parsed in one go: no other thread of the process runs meanwhile."""
 _INT64: Final = 2**63
-_SHOWN: Final = 120
+_MAX_SHOWN: Final = 120
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -195,7 +195,7 @@ def without_infinities(document: dict[str, Any]) -> dict[str, Any]:
 def shown(value: Any) -> str:
     """Return a value for an error message, shortened."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def required_path(value: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from delvec_kernel.schema.column_paths import (
 )
 from delvec_kernel.schema.type_widening import TYPE_CHANGES, widens, with_type_change
 from delvec_kernel.schema.types import (
+    IDENTITY_START,
     ArrayType,
     DataType,
     MapType,
@@ -115,7 +116,6 @@ def _within(column: Sequence[str], path: Sequence[str]) -> bool:
 
 
 _COMMENT: Final = "comment"
-_IDENTITY: Final = "delta.identity.start"
 _DEFAULTS: Final = "allowColumnDefaults"
 _PREVIEW: Final = "typeWidening-preview"
 
@@ -345,7 +345,7 @@ def _widen(update: TableUpdate, path: ColumnPath, inside: ColumnPath, kind: Data
             "type change; Delvec does not write it. Use another writer.",
             feature=_PREVIEW,
         )
-    if _IDENTITY in field_at(update.schema, path).metadata:
+    if IDENTITY_START in field_at(update.schema, path).metadata:
         raise InvalidTableChange(f"The type of identity column '{name}' cannot be changed.", column=name)
     check_no_dependents(full, update.schema, update.configuration, f"changed to {new}")
 

@@ -7,17 +7,15 @@ from typing import Final
 from sqlglot import exp
 
 from delvec_errors import DelvecError, InvalidTableChange
-from delvec_kernel.constraints.declared import Check
+from delvec_kernel.constraints.declared import CONSTRAINT_PREFIX, Check
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_mapping import all_fields
 from delvec_kernel.schema.column_paths import path_text
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import GENERATION, StructType
 
-__all__ = ["CONSTRAINT_PREFIX", "check_no_dependents", "constraint_key", "parse_constraint", "violating"]
+__all__ = ["check_no_dependents", "constraint_key", "parse_constraint", "violating"]
 
-CONSTRAINT_PREFIX: Final = "delta.constraints."
-_GENERATED: Final = "delta.generationExpression"
 _RESERVED_NAMES: Final = frozenset({"__char_varchar_type_check_constraint__"})
 
 
@@ -85,8 +83,8 @@ def _expressions(schema: StructType, configuration: Mapping[str, str]) -> Iterat
         if key.lower().startswith(CONSTRAINT_PREFIX):
             yield "constraint", key[len(CONSTRAINT_PREFIX) :], text
     for field in all_fields(schema):
-        if _GENERATED in field.metadata:
-            yield "generated column", field.name, str(field.metadata[_GENERATED])
+        if GENERATION in field.metadata:
+            yield "generated column", field.name, str(field.metadata[GENERATION])
 
 
 def _reads(text: str, path: Sequence[str], schema: StructType) -> bool:

@@ -12,14 +12,14 @@ from delvec_errors import DelvecError, InvalidTableChange
 from delvec_kernel.alter_table.change_types import ReplaceSchema, ReplaceTable, SetProperties
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
-from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.constraints import constraint_key, parse_constraint
 from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_tracking_change import check_row_ids
 from delvec_kernel.alter_table.schema_checks import check_columns, checked_partition_columns
 from delvec_kernel.alter_table.table_update import Recorded, TableState, TableUpdate
 from delvec_kernel.constraints import computed_columns
-from delvec_kernel.constraints.declared import mentioned
+from delvec_kernel.constraints.declared import CONSTRAINT_PREFIX, mentioned
 from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.row_tracking import MATERIALIZED
@@ -34,16 +34,17 @@ from delvec_kernel.schema.types import (
     StructType,
     leaves,
 )
-from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true, parsed_value
+from delvec_kernel.table_properties import (
+    DELETION_VECTORS,
+    IN_COMMIT_TIMESTAMPS,
+    IN_COMMIT_TIMESTAMPS_SINCE,
+    SYMLINK_MANIFESTS,
+    is_true,
+    parsed_value,
+)
 
 __all__ = ["NO_FILES", "Definition", "define", "replace_schema", "replace_table", "without_mapping"]
 
-_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
-_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
-_TIMESTAMPS_SINCE: Final = (
-    "delta.inCommitTimestampEnablementTimestamp",
-    "delta.inCommitTimestampEnablementVersion",
-)
 _KEPT_PROPERTIES: Final = (*MATERIALIZED, "delta.requireCheckpointProtectionBeforeVersion")
 """Properties that REPLACE TABLE keeps: they describe older versions, or the column names in existing files."""
 _MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, NESTED_IDS)
@@ -93,7 +94,7 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
     update.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
     update.schema = schema
     update.description = definition.description
-    update.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
+    update.configuration |= ({DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
     for feature in (
         *computed_columns.features(schema),
         *(["timestampNtz"] if PrimitiveType("timestamp_ntz") in leaves(schema) else []),
@@ -142,8 +143,8 @@ def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
     define(update, definition, deletion_vectors="deletionVectors" in supported(update.protocol))
     if MANAGED in supported(update.protocol):
         update.manage(change.properties)
-    if is_true(before, _TIMESTAMPS) and is_true(update.configuration, _TIMESTAMPS):
-        update.configuration |= {name: before[name] for name in _TIMESTAMPS_SINCE if name in before}
+    if is_true(before, IN_COMMIT_TIMESTAMPS) and is_true(update.configuration, IN_COMMIT_TIMESTAMPS):
+        update.configuration |= {name: before[name] for name in IN_COMMIT_TIMESTAMPS_SINCE if name in before}
     return Recorded("REPLACE TABLE", {"properties": dict(update.configuration)})
 
 

@@ -14,16 +14,15 @@ from delvec_errors.texts import counted
 from delvec_kernel.actions.actions import Metadata
 from delvec_kernel.alter_table.change_types import DropFeature
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
-from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
 from delvec_kernel.alter_table.table_update import Recorded, TableUpdate
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.constraints.declared import CONSTRAINT_PREFIX, DEFAULT
 from delvec_kernel.features.managed_tables import MANAGED, TABLE_ID
 from delvec_kernel.features.protocol_upgrade import FEATURES, downgraded, feature_named, supported
 from delvec_kernel.row_tracking import DOMAIN, ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.schema.column_mapping import all_fields
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
-from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.schema.types import FIELD_ID, GENERATION, IDENTITY_START, PHYSICAL_NAME
+from delvec_kernel.table_properties import DELETION_VECTORS, IN_COMMIT_TIMESTAMPS, is_true
 
 __all__ = [
     "drop_feature",
@@ -276,21 +275,19 @@ _RULES: Final[Mapping[str, _FeatureRemoval]] = {
     "checkConstraints": _FeatureRemoval(_constraints),
     "changeDataFeed": _FeatureRemoval(_property_on("delta.enableChangeDataFeed")),
     "generatedColumns": _FeatureRemoval(_columns_with(GENERATION, "the table has generated columns")),
-    "identityColumns": _FeatureRemoval(
-        _columns_with("delta.identity.start", "the table has identity columns")
-    ),
+    "identityColumns": _FeatureRemoval(_columns_with(IDENTITY_START, "the table has identity columns")),
     "allowColumnDefaults": _FeatureRemoval(
         _columns_with(DEFAULT, "these columns have defaults, which must be dropped first")
     ),
     MANAGED: _FeatureRemoval(properties=(TABLE_ID,)),
     "columnMapping": _FeatureRemoval(_mapped_columns),
-    "deletionVectors": _FeatureRemoval(_vectors, off={"delta.enableDeletionVectors": None}),
+    "deletionVectors": _FeatureRemoval(_vectors, off={DELETION_VECTORS: None}),
     "typeWidening": _WIDENING,
     "typeWidening-preview": _WIDENING,
     "v2Checkpoint": _FeatureRemoval(off={"delta.checkpointPolicy": "classic"}),
     "vacuumProtocolCheck": _FeatureRemoval(),
     "inCommitTimestamp": _FeatureRemoval(
-        properties=("delta.enableInCommitTimestamps", f"{_ICT}Version", f"{_ICT}Timestamp")
+        properties=(IN_COMMIT_TIMESTAMPS, f"{_ICT}Version", f"{_ICT}Timestamp")
     ),
     "domainMetadata": _FeatureRemoval(_domains, domains=(CLUSTERING_DOMAIN, DOMAIN)),
     "clustering": _FeatureRemoval(_clustering, domains=(CLUSTERING_DOMAIN,)),

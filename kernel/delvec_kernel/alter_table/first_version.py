@@ -15,7 +15,7 @@ from delvec_kernel.alter_table.definition import NO_FILES, Definition, define
 from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, IN_COMMIT_TIMESTAMPS_SINCE, is_true
 
 __all__ = ["are_enabled", "enabled_since", "first_version"]
 
@@ -78,14 +78,9 @@ def first_version(
     return [info, protocol or _INITIAL_PROTOCOL, metadata, *domains]
 
 
-_ENABLED: Final = "delta.enableInCommitTimestamps"
-_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
-_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
-
-
 def are_enabled(metadata: Metadata) -> bool:
     """Whether in-commit timestamps are enabled."""
-    return is_true(metadata.configuration, _ENABLED)
+    return is_true(metadata.configuration, IN_COMMIT_TIMESTAMPS)
 
 
 def enabled_since(metadata: Metadata, version: int, timestamp: int) -> Metadata:
@@ -96,5 +91,5 @@ def enabled_since(metadata: Metadata, version: int, timestamp: int) -> Metadata:
         version: of that commit.
         timestamp: of that commit, milliseconds since the epoch.
     """
-    since = {_VERSION: str(version), _TIMESTAMP: str(timestamp)}
+    since = dict(zip(IN_COMMIT_TIMESTAMPS_SINCE, (str(version), str(timestamp)), strict=True))
     return replace(metadata, configuration={**metadata.configuration, **since})

@@ -8,13 +8,10 @@ from delvec_kernel.alter_table.change_types import AdvanceIdentity, SyncIdentity
 from delvec_kernel.alter_table.columns import described
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.schema.column_paths import ColumnPath, field_at, parse_path, path_text, quoted, with_field
-from delvec_kernel.schema.types import StructField
+from delvec_kernel.schema.types import IDENTITY_HIGH_WATER_MARK, IDENTITY_START, IDENTITY_STEP, StructField
 
 __all__ = ["advance_identity", "sync_identity"]
 
-_START: Final = "delta.identity.start"
-_STEP: Final = "delta.identity.step"
-_MARK: Final = "delta.identity.highWaterMark"
 _LONG: Final = range(-(2**63), 2**63)
 
 
@@ -86,7 +83,9 @@ def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | Non
         UnknownColumn: no such column.
     """
     field = field_at(update.schema, path)
-    start, step, before = (_number(field, key) for key in (_START, _STEP, _MARK))
+    start, step, before = (
+        _number(field, key) for key in (IDENTITY_START, IDENTITY_STEP, IDENTITY_HIGH_WATER_MARK)
+    )
     if start is None or not step:
         raise InvalidTableChange(
             f"Column '{path_text(path)}' is not an identity column.", column=path_text(path)
@@ -96,7 +95,9 @@ def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | Non
 
 def _set_mark(update: TableUpdate, path: ColumnPath, mark: int) -> None:
     update.schema = with_field(
-        update.schema, path, lambda found: replace(found, metadata={**found.metadata, _MARK: mark})
+        update.schema,
+        path,
+        lambda found: replace(found, metadata={**found.metadata, IDENTITY_HIGH_WATER_MARK: mark}),
     )
 
 

@@ -16,14 +16,14 @@ __all__ = [
 
 METADATA_LOCATION: Final = ICEBERG_LOCATION.name
 """Property: a directory below the table such as ``_ice``, ``.`` for the table's own, or an absolute path or URL."""
-_FORM: Final = (
+_EXPECTED_FORM: Final = (
     "a directory below the table, such as _ice, of the characters A-Z a-z 0-9 _ . -; . for the table's own directory; "
     "or an absolute path or URL"
 )
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _MAX_LENGTH: Final = 2000
 _LOG: Final = "_delta_log"
-_TAKEN: Final = (_LOG, "_delvec", "_change_data", "_delta_index")
+_RESERVED_DIRECTORIES: Final = (_LOG, "_delvec", "_change_data", "_delta_index")
 """Directories of a Delta table that have another purpose."""
 
 
@@ -39,7 +39,7 @@ def check_metadata_location(name: str, value: str) -> None:
         _parse(value)
     except ValueError as error:
         raise BadRequest(
-            f"'{value[:200]}' is not a valid value for '{METADATA_LOCATION}': {error}. Give {_FORM}.",
+            f"'{value[:200]}' is not a valid value for '{METADATA_LOCATION}': {error}. Give {_EXPECTED_FORM}.",
             property=METADATA_LOCATION,
         ) from error
 
@@ -61,7 +61,7 @@ def metadata_location(value: str, table: str) -> str:
         return _parse(value)
     except ValueError as error:
         raise CorruptTable(
-            f"The property {METADATA_LOCATION} of table '{table}' is '{value[:200]}': {error}. Set it to {_FORM}.",
+            f"The property {METADATA_LOCATION} of table '{table}' is '{value[:200]}': {error}. Set it to {_EXPECTED_FORM}.",
             table=table,
             property=METADATA_LOCATION,
         ) from error
@@ -89,6 +89,6 @@ def _parse(value: str) -> str:
         raise ValueError("it contains '..'")
     if not all(map(_SEGMENT.fullmatch, parts)):
         raise ValueError("it contains other characters than a relative directory may have")
-    if _LOG in parts or (parts and parts[0] in _TAKEN):
+    if _LOG in parts or (parts and parts[0] in _RESERVED_DIRECTORIES):
         raise ValueError("that directory has another purpose")
     return "/".join(parts)

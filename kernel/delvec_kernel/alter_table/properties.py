@@ -17,14 +17,15 @@ from delvec_kernel.alter_table.change_types import (
 )
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
-from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.constraints import constraint_key, parse_constraint
 from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
+from delvec_kernel.constraints.declared import CONSTRAINT_PREFIX
 from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import FEATURES, feature_named
 from delvec_kernel.features.table_features import WRITABLE
-from delvec_kernel.schema.column_mapping import MODE, all_fields
+from delvec_kernel.schema.column_mapping import MODE, all_fields, mapping_mode
 from delvec_kernel.schema.column_paths import logical_path, parse_path, physical_path, spelled
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
 from delvec_kernel.table_properties import (
@@ -276,7 +277,7 @@ def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
 
 
 def _set_mode(update: TableUpdate, mode: str) -> None:
-    before = update.configuration.get(MODE, "none").lower()
+    before = mapping_mode(update.configuration)
     if mode == before:
         return
     if before != "none":

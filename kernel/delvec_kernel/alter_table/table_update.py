@@ -7,7 +7,7 @@ Tested in `tests/unit/kernel/alter_table/test_properties.py` and
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,18 +16,22 @@ from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import clustering_domain, clustering_paths
-from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
+from delvec_kernel.constraints.declared import CONSTRAINT_PREFIX
 from delvec_kernel.features.managed_tables import MANAGED, managed_properties
 from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped, max_column_id
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import PrimitiveType, StructType, leaves
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import ICEBERG_FORMAT_VERSIONS, PROPERTIES, SYMLINK_MANIFESTS, is_true
+from delvec_kernel.table_properties import (
+    DELETION_VECTORS,
+    ICEBERG_FORMAT_VERSIONS,
+    PROPERTIES,
+    SYMLINK_MANIFESTS,
+    is_true,
+)
 
 __all__ = ["Recorded", "Requirement", "TableState", "TableUpdate", "files_by_row_ids"]
-
-_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +250,9 @@ class TableUpdate:
         if not is_true(now, SYMLINK_MANIFESTS):
             return
         is_new = not is_true(before, SYMLINK_MANIFESTS)
-        if is_true(now, _DELETION_VECTORS) and (is_new or not is_true(before, _DELETION_VECTORS)):
+        if is_true(now, DELETION_VECTORS) and (is_new or not is_true(before, DELETION_VECTORS)):
             raise InvalidTableChange(
-                f"{SYMLINK_MANIFESTS} and {_DELETION_VECTORS} cannot both be true: readers of manifests do "
+                f"{SYMLINK_MANIFESTS} and {DELETION_VECTORS} cannot both be true: readers of manifests do "
                 "not support deletion vectors, so they would return deleted rows. Set one of the two to "
                 "false.",
                 property=SYMLINK_MANIFESTS,

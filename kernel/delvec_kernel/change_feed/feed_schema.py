@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from delvec_kernel.actions.actions import Metadata
-from delvec_kernel.schema.column_mapping import MODE, is_mapped
+from delvec_kernel.schema.column_mapping import is_mapped, mapping_mode
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 __all__ = [
@@ -101,7 +101,7 @@ def _keeps_columns(old: Metadata, new: Metadata) -> bool:
     was, is_ = is_mapped(old.configuration), is_mapped(new.configuration)
     if not is_:
         return not was
-    if was and old.configuration.get(MODE, "").lower() != new.configuration.get(MODE, "").lower():
+    if was and mapping_mode(old.configuration) != mapping_mode(new.configuration):
         return False
     # Enabling column mapping makes the current names the physical ones.
     before = dict(_names(_schema(old), (), physical=was))

@@ -11,26 +11,35 @@ from sqlglot.errors import SqlglotError
 
 from delvec_errors import InvalidPredicate, InvalidSchema, UnknownColumn
 from delvec_kernel.constraints.constant_casts import is_impossible
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
+from delvec_kernel.constraints.declared import DEFAULT, Generated
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import (
+    GENERATION,
+    IDENTITY_ALLOWS_EXPLICIT,
+    IDENTITY_START,
+    IDENTITY_STEP,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 __all__ = ["check", "check_default", "features"]
 
 _IDENTITY: Final = "delta.identity."
 _NAMES: Final = (exp.Alias, exp.Aliases)
 _MULTI_ROW_EXPRESSIONS: Final = (exp.AggFunc, exp.UDTF, exp.Window, exp.Query)
-_START: Final = f"{_IDENTITY}start"
-_STEP: Final = f"{_IDENTITY}step"
-_EXPLICIT: Final = f"{_IDENTITY}allowExplicitInsert"
 _LONG: Final = range(-(2**63), 2**63)
 
 
 def features(schema: StructType) -> list[str]:
     """Return the writer features that a new table's columns need."""
     keys = {key for field in schema.fields for key in field.metadata}
-    wanted = ((GENERATION, "generatedColumns"), (_START, "identityColumns"), (DEFAULT, "allowColumnDefaults"))
+    wanted = (
+        (GENERATION, "generatedColumns"),
+        (IDENTITY_START, "identityColumns"),
+        (DEFAULT, "allowColumnDefaults"),
+    )
     return [feature for key, feature in wanted if key in keys]
 
 
@@ -43,7 +52,7 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
     """
     valid_rules: set[tuple[str, str]] = set()
     for field in schema.fields:
-        rules = [key for key in (DEFAULT, GENERATION, _START) if key in field.metadata]
+        rules = [key for key in (DEFAULT, GENERATION, IDENTITY_START) if key in field.metadata]
         if len(rules) > 1:
             raise _refused(
                 field, "can have only one of a default, a generation expression and identity numbers"
@@ -55,13 +64,13 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
                 [
                     each.name
                     for each in schema.fields
-                    if GENERATION in each.metadata or _START in each.metadata
+                    if GENERATION in each.metadata or IDENTITY_START in each.metadata
                 ]
             )
             _check_expression(field, field.metadata[GENERATION], others, "generation expression")
-        if _START in field.metadata:
+        if IDENTITY_START in field.metadata:
             _check_identity(field, field.metadata)
-        valid_rules |= {(field.name, key) for key in (*rules, _STEP, _EXPLICIT)}
+        valid_rules |= {(field.name, key) for key in (*rules, IDENTITY_STEP, IDENTITY_ALLOWS_EXPLICIT)}
     return frozenset(valid_rules)
 
 
@@ -73,7 +82,7 @@ def check_default(field: StructField, text: str) -> None:
             column is generated or an identity column.
         ExpressionNotAllowed: it is not allowed.
     """
-    if GENERATION in field.metadata or _START in field.metadata:
+    if GENERATION in field.metadata or IDENTITY_START in field.metadata:
         raise _refused(field, "is a generated or identity column, which cannot have a default")
     _check_expression(field, text, StructType(()), "default")
 
@@ -118,14 +127,16 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
 
 
 def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:
-    numbers = [metadata.get(key) for key in (_START, _STEP)]
+    numbers = [metadata.get(key) for key in (IDENTITY_START, IDENTITY_STEP)]
     whole = all(isinstance(each, int) and not isinstance(each, bool) and each in _LONG for each in numbers)
     if field.type != PrimitiveType("long") or not whole or not numbers[1]:
         raise _refused(
             field, "is an identity column, which must have type long, a start, and a step other than 0"
         )
-    if not isinstance(metadata.get(_EXPLICIT), bool):
-        raise _refused(field, f"is an identity column whose {_EXPLICIT} is neither true nor false")
+    if not isinstance(metadata.get(IDENTITY_ALLOWS_EXPLICIT), bool):
+        raise _refused(
+            field, f"is an identity column whose {IDENTITY_ALLOWS_EXPLICIT} is neither true nor false"
+        )
 
 
 def _refused(field: StructField, what: str) -> InvalidSchema:

@@ -11,22 +11,34 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, NUMERIC_KINDS, kind_of, kind_of_type
-from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from delvec_kernel.expressions.expression_kinds import (
+    INTEGER_TYPES,
+    NUMERIC_KINDS,
+    TEMPORAL_TYPES,
+    kind_of,
+    kind_of_type,
+)
+from delvec_kernel.schema.types import (
+    INTEGER_BITS,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
 from delvec_kernel.statistics.literal_bounds import DateTimeLiteral, literal_value
 
 __all__ = ["is_impossible"]
 
-_BITS: Final[Mapping[str, int]] = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_DATE_TIME_KINDS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
-_ALL: Final = NUMERIC_KINDS | _DATE_TIME_KINDS | {"string", "boolean", "binary"}
+_ALL: Final = NUMERIC_KINDS | TEMPORAL_TYPES | {"string", "boolean", "binary"}
 _CASTABLE_TO: Final[Mapping[str, frozenset[str]]] = {
     "string": _ALL,
     "boolean": NUMERIC_KINDS | {"boolean", "string"},
     **dict.fromkeys(NUMERIC_KINDS, NUMERIC_KINDS | {"boolean", "string", "timestamp"}),
-    "date": _DATE_TIME_KINDS | {"string"},
-    "timestamp": _DATE_TIME_KINDS | NUMERIC_KINDS | {"string"},
-    "timestamp_ntz": _DATE_TIME_KINDS | {"string"},
+    "date": TEMPORAL_TYPES | {"string"},
+    "timestamp": TEMPORAL_TYPES | NUMERIC_KINDS | {"string"},
+    "timestamp_ntz": TEMPORAL_TYPES | {"string"},
     "binary": frozenset({"binary", "string"}),
 }
 """Kinds to which a valid value of a kind can be cast; other kinds are not checked."""
@@ -94,13 +106,13 @@ def _reads_as(text: str, kind: DataType) -> bool:
     if isinstance(kind, DecimalType):
         return _NUMBER.fullmatch(text) is not None and _fits(Decimal(text), kind)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
-    if name in _BITS:
+    if name in INTEGER_BITS:
         return _INTEGER.fullmatch(text) is not None and _fits(int(text), kind)
     if name in ("float", "double"):
         return _REAL.fullmatch(text) is not None
     if name == "boolean":
         return text.lower() in _BOOLEANS
-    if name in _DATE_TIME_KINDS:
+    if name in TEMPORAL_TYPES:
         return _may_be_date_time(text, alone=name == "date")
     return True
 
@@ -131,5 +143,5 @@ def _fits(value: Any, kind: DataType) -> bool:
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name not in INTEGER_TYPES:
         return True
-    limit = 1 << _BITS[name] - 1
+    limit = 1 << INTEGER_BITS[name] - 1
     return bool(-limit - 1 < value < limit)

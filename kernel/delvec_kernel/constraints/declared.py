@@ -17,13 +17,20 @@ from delvec_errors.texts import shortened
 from delvec_kernel.expressions.table_expressions import allowed_expression, names_in
 from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, CHARACTERS
 from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import (
+    GENERATION,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from delvec_kernel.table_properties import is_true
 
 __all__ = [
-    "CHECK_PREFIX",
+    "CONSTRAINT_PREFIX",
     "DEFAULT",
-    "GENERATION",
     "REPLACE_WHERE",
     "Check",
     "Constraints",
@@ -34,11 +41,10 @@ __all__ = [
     "mentioned",
 ]
 
-CHECK_PREFIX: Final = "delta.constraints."
+CONSTRAINT_PREFIX: Final = "delta.constraints."
 REPLACE_WHERE: Final = "__delvec_replace_where"
 """Name of the check for the condition of ``replace_where``."""
 DEFAULT: Final = "CURRENT_DEFAULT"
-GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _OTHER_TYPE: Final = re.compile(r"[^<>(),]+(?:\([^()]*\))?(?:<[^<>]*>)?")
 _LEGACY: Final = range(4, 7)
@@ -193,9 +199,9 @@ def constraints_of(
         UnsupportedWriterFeature: the metadata of an invariant or a length is malformed.
     """
     checks = [
-        Check(name[len(CHECK_PREFIX) :], text, mentioned(text, schema))
+        Check(name[len(CONSTRAINT_PREFIX) :], text, mentioned(text, schema))
         for name, text in sorted(configuration.items())
-        if name.lower().startswith(CHECK_PREFIX)
+        if name.lower().startswith(CONSTRAINT_PREFIX)
     ]
     lengths: list[MaxLength] = []
     not_null: list[tuple[str, ...]] = []

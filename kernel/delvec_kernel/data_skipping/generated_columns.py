@@ -20,13 +20,12 @@ from delvec_errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.data_skipping.monotone import DAY, computed
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, column_path, column_type
 from delvec_kernel.expressions.predicate import parse
-from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
+from delvec_kernel.schema.types import GENERATION, DataType, PrimitiveType, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path
 from delvec_kernel.statistics.literal_bounds import ZONE_MARGIN
 
 __all__ = ["Implied", "implied_bounds", "intersected"]
 
-_EXPRESSION: Final = "delta.generationExpression"
 _HOUR: Final = DAY // 24
 _DATE: Final = PrimitiveType("date")
 _DATE_TIME_TYPES: Final = {"date", "timestamp", "timestamp_ntz"}
@@ -123,7 +122,7 @@ def _tighter(
 
 def _generated(schema: StructType, name: str) -> _Generated | None:
     field = schema.field(name)
-    text = field.metadata.get(_EXPRESSION)
+    text = field.metadata.get(GENERATION)
     if not isinstance(text, str) or not isinstance(field.type, PrimitiveType):
         return None
     try:

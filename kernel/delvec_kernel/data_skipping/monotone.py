@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
+from delvec_kernel.schema.types import INTEGER_BITS, DataType, DecimalType, PrimitiveType
 from delvec_kernel.statistics.bounds import Bounds
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
 
@@ -26,7 +26,6 @@ DAY: Final = 86_400_000_000
 Typed: TypeAlias = tuple[Bounds, DataType]
 _Column: TypeAlias = Callable[[exp.Expr], Typed | None]
 
-_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _MAX_DAYS: Final = 10**8
 """Days from 1970 that fit in 64 bits as microseconds."""
@@ -124,9 +123,9 @@ def _cast(inner: Typed, target: DataType) -> Typed | None:  # noqa: PLR0911 - on
     if not (isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType)):
         return None
     old, new = source.name, target.name
-    if old in _BITS and new in _BITS:
-        return (bounds, target) if _BITS[old] <= _BITS[new] else None
-    if new in {"float", "double"} and (old in _BITS or old in {"float", "double"}):
+    if old in INTEGER_BITS and new in INTEGER_BITS:
+        return (bounds, target) if INTEGER_BITS[old] <= INTEGER_BITS[new] else None
+    if new in {"float", "double"} and (old in INTEGER_BITS or old in {"float", "double"}):
         single = new == "float"
         return _mapped(bounds, lambda each: _floating(each, single=single)), target
     if new == "date":

@@ -27,7 +27,7 @@ from delvec_kernel.statistics.literal_bounds import in_equals_comparisons, liter
 
 __all__ = ["Folded", "Pruned", "columns_of", "prune", "truth_of"]
 
-_WORK: Final = 200_000_000
+_MAX_COMPARISONS: Final = 200_000_000
 """Limit of comparisons (terms times files) for one AND or OR chain: about a second."""
 
 
@@ -205,7 +205,7 @@ class _Evaluation:
 
     def _truths(self, terms: list[exp.Expr]) -> list[Truth]:
         """Evaluate the terms of a chain; beyond the work limit, the last terms count as unknown."""
-        most = max(FEW, _WORK // max(1, self._count))
+        most = max(FEW, _MAX_COMPARISONS // max(1, self._count))
         rest = [self._unknown()] if len(terms) > most else []
         return [self.truth(term) for term in terms[:most]] + rest
 

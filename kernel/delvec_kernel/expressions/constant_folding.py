@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 
 from delvec_kernel.expressions.predicate_checks import replace_node
+from delvec_kernel.schema.types import INTEGER_BITS
 
 __all__ = ["folded"]
 
-_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 _MAX_DIGITS: Final = 38
 _QUOTIENT_SCALE: Final = 6
@@ -156,7 +156,7 @@ def _number(text: str) -> _MaybeConstant:
 
 
 def _is_within(number: int, kind: str) -> bool:
-    limit = 1 << _BITS[kind] - 1
+    limit = 1 << INTEGER_BITS[kind] - 1
     return -limit <= number < limit
 
 
@@ -197,9 +197,9 @@ def _literal(constant: _Constant) -> exp.Expr:
             ),
         )
     node: exp.Expr
-    if kind in _BITS or kind == "double":
-        text = str(abs(value)) if kind in _BITS else repr(abs(value))
-        node = exp.Literal.number(text if kind in _BITS or "e" in text else text + "e0")
+    if kind in INTEGER_BITS or kind == "double":
+        text = str(abs(value)) if kind in INTEGER_BITS else repr(abs(value))
+        node = exp.Literal.number(text if kind in INTEGER_BITS or "e" in text else text + "e0")
         node = exp.Neg(this=node) if value < 0 else node
     else:
         node = exp.Literal.string(value.isoformat() if kind == "date" else value.isoformat(" "))
@@ -219,7 +219,7 @@ def _negative(node: exp.Expr, value: _Value) -> _MaybeConstant:
     inner = value(node.this)
     if inner is None:
         return None
-    if inner.kind in _BITS:
+    if inner.kind in INTEGER_BITS:
         return _integer(-inner.value, inner.kind)
     if inner.kind == "double":
         return _double(-inner.value)
@@ -243,7 +243,7 @@ def _arithmetic(node: exp.Expr, value: _Value) -> _MaybeConstant:  # noqa: PLR09
             return None
         return _add_days(left, -right.value if isinstance(node, exp.Sub) else right.value)
     kinds = {left.kind, right.kind}
-    if not kinds <= {*_BITS, "decimal", "double"}:
+    if not kinds <= {*INTEGER_BITS, "decimal", "double"}:
         return None
     if isinstance(node, exp.Div | exp.IntDiv | exp.Mod) and not right.value:
         return None
@@ -260,7 +260,7 @@ def _integer_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Const
         return _double(float(a) / float(b))
     if operator is exp.IntDiv:
         return _integer(_quotient(a, b), "long")
-    kind = max(left.kind, right.kind, key=_BITS.__getitem__)
+    kind = max(left.kind, right.kind, key=INTEGER_BITS.__getitem__)
     result: dict[type[exp.Expr], int] = {
         exp.Add: a + b,
         exp.Sub: a - b,
@@ -339,7 +339,7 @@ def _double_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Consta
 def _comparison(node: exp.Expr, value: _Value) -> _MaybeConstant:
     """Compare integers and decimals."""
     left, right = value(node.this), value(node.args["expression"])
-    if left is None or right is None or not {left.kind, right.kind} <= {*_BITS, "decimal"}:
+    if left is None or right is None or not {left.kind, right.kind} <= {*INTEGER_BITS, "decimal"}:
         return None
     a, b = left.value, right.value
     if "decimal" in {left.kind, right.kind} and not _have_common_type(_as_decimal(left), _as_decimal(right)):
@@ -369,21 +369,21 @@ def _cast(node: exp.Expr, value: _Value) -> _MaybeConstant:  # noqa: PLR0911 - o
         return None
     if inner.kind == target and target != "decimal":
         return inner
-    if target in _BITS:
+    if target in INTEGER_BITS:
         return _to_integer(inner, target)
     if target == "double":
         return _to_double(inner)
     if target == "decimal":
         return _to_decimal(inner, to)
     if target == "string":
-        return _Constant("string", str(inner.value)) if inner.kind in _BITS else None
+        return _Constant("string", str(inner.value)) if inner.kind in INTEGER_BITS else None
     return _date_time(target, inner.value) if inner.kind == "string" else None
 
 
 def _to_integer(inner: _Constant, target: str) -> _MaybeConstant:
     if inner.kind == "string":
         return _integer(int(inner.value), target) if _INTEGER.fullmatch(inner.value) else None
-    if inner.kind in {*_BITS, "decimal", "double"}:
+    if inner.kind in {*INTEGER_BITS, "decimal", "double"}:
         return _integer(math.trunc(inner.value), target)
     return None
 
@@ -391,7 +391,7 @@ def _to_integer(inner: _Constant, target: str) -> _MaybeConstant:
 def _to_double(inner: _Constant) -> _MaybeConstant:
     if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
         return None
-    return _double(float(inner.value)) if inner.kind in {*_BITS, "decimal", "string"} else None
+    return _double(float(inner.value)) if inner.kind in {*INTEGER_BITS, "decimal", "string"} else None
 
 
 def _to_decimal(inner: _Constant, to: exp.Expr) -> _MaybeConstant:
@@ -399,7 +399,7 @@ def _to_decimal(inner: _Constant, to: exp.Expr) -> _MaybeConstant:
     if not all(each.isdecimal() and len(each) <= 2 for each in sizes):  # noqa: PLR2004 - at most 38
         return None
     precision, scale = (*map(int, sizes), 0)[:2]
-    if not 0 <= scale <= precision <= _MAX_DIGITS or inner.kind not in {*_BITS, "decimal", "string"}:
+    if not 0 <= scale <= precision <= _MAX_DIGITS or inner.kind not in {*INTEGER_BITS, "decimal", "string"}:
         return None
     if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
         return None

@@ -10,9 +10,18 @@ from sqlglot import exp
 from delvec_kernel.expressions.functions import SAME, function_of
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
-__all__ = ["INTEGER_TYPES", "NUMERIC_KINDS", "column_path", "column_type", "kind_of", "kind_of_type"]
+__all__ = [
+    "INTEGER_TYPES",
+    "NUMERIC_KINDS",
+    "TEMPORAL_TYPES",
+    "column_path",
+    "column_type",
+    "kind_of",
+    "kind_of_type",
+]
 
 INTEGER_TYPES: Final = frozenset({"byte", "short", "integer", "long"})
+TEMPORAL_TYPES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 NUMERIC_KINDS: Final = frozenset({"integer", "decimal", "float", "double"})
 
 _CAST_KINDS: Final[dict[exp.DType, str]] = {
@@ -72,7 +81,7 @@ _KINDS: Final[tuple[tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], str], ...
     (exp.Interval, "interval"),
     (exp.Struct, "struct"),
 )
-_SAME: Final = (exp.Paren, exp.Neg, exp.Collate)
+_TRANSPARENT: Final = (exp.Paren, exp.Neg, exp.Collate)
 
 
 def column_path(node: exp.Expr) -> tuple[str, ...] | None:
@@ -125,7 +134,7 @@ def kind_of(node: exp.Expr, schema: StructType) -> str | None:  # noqa: PLR0911 
     function = function_of(node)
     if function is not None:
         return kind_of(node.this, schema) if function.result == SAME else function.result
-    if isinstance(node, _SAME):
+    if isinstance(node, _TRANSPARENT):
         return kind_of(node.this, schema)
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Div)):
         return _arithmetic_kind(node, schema)

@@ -12,13 +12,12 @@ from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of_type
 from delvec_kernel.expressions.literals import literal
+from delvec_kernel.expressions.predicate_checks import CLOSING, OPENING
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.types import DataType, StructType
 
 __all__ = ["JoinKey", "conjuncts", "join_keys", "key_ranges", "target_terms"]
 
-_OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
-_CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _BOUNDED: Final = frozenset({"integer", "string", "date", "timestamp", "timestamp_ntz", "decimal"})
 _MAX_LENGTH: Final = 256
 """Maximum length of a string bound in a condition."""
@@ -87,7 +86,7 @@ def _split(text: str) -> list[str]:
     conjunct_texts, begin, depth, between = [], 0, 0, 0
     for token in tokens:
         kind = token.token_type
-        depth += (kind in _OPENING) - (kind in _CLOSING)
+        depth += (kind in OPENING) - (kind in CLOSING)
         if depth:
             continue
         if kind == TokenType.OR:

@@ -21,11 +21,13 @@ from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructType
 
 __all__ = [
+    "CLOSING",
     "MAX_DEPTH",
     "MAX_LENGTH",
     "MAX_NESTING",
     "MAX_OPERATIONS",
     "MAX_VALUES",
+    "OPENING",
     "check_boolean",
     "check_characters",
     "check_depth",
@@ -55,8 +57,8 @@ _SIZE: Final = re.compile(r"[0-9]{1,9}")
 _MAX_PRECISION: Final = 38
 _NAMES_SHOWN: Final = 20
 _SHORT_TEXT: Final = 100
-_OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
-_CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _VALUES: Final = {TokenType.NUMBER, TokenType.STRING, TokenType.COMMA}
 _PREFIX: Final = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 
@@ -73,7 +75,7 @@ _BITWISE: Final = (
 _ADDITIVE: Final = (exp.Add, exp.Sub)
 
 # Disallowed expressions, most helpful message first.
-_REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
+_FORBIDDEN: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
     ((exp.Query, exp.Table), "a subquery"),
     ((exp.DDL, exp.DML, exp.Command), "a statement"),
     ((exp.Window, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile), "a window function"),
@@ -106,9 +108,9 @@ def check_nesting(text: str, tokens: Sequence[Token]) -> None:
     for token in tokens:
         kind = token.token_type
         prefixes = prefixes + 1 if kind in _PREFIX else 0
-        if kind in _OPENING:
+        if kind in OPENING:
             depth += 1
-        elif kind in _CLOSING:
+        elif kind in CLOSING:
             depth -= 1
         if depth + prefixes > MAX_NESTING:
             raise _too_deep(text)
@@ -166,7 +168,7 @@ def short(text: str) -> str:
 def check_nodes(text: str, root: exp.Expr) -> None:
     """Reject subqueries, aggregates, windows and parameters, which one row cannot decide."""
     for node in root.walk():
-        what = next((what for classes, what in _REFUSED if isinstance(node, classes)), None)
+        what = next((what for classes, what in _FORBIDDEN if isinstance(node, classes)), None)
         if what is None and isinstance(node, exp.Anonymous):
             name = node.name.lower()
             if name in AGGREGATES:

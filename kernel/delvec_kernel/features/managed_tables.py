@@ -15,7 +15,7 @@ from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.features.protocol_upgrade import downgraded
 from delvec_kernel.features.table_features import CATALOG_MANAGED, reader_features, writer_features
 from delvec_kernel.locations import table_id
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import DELETION_VECTORS, IN_COMMIT_TIMESTAMPS, is_true
 
 __all__ = [
     "MANAGED",
@@ -33,11 +33,10 @@ TABLE_ID: Final = "io.unitycatalog.tableId"
 _OLD_TABLE_ID: Final = "ucTableId"
 MANAGED: Final = "catalogManaged"
 """The table feature."""
-_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 REQUIRED_PROPERTIES: Final[Mapping[str, str]] = {
-    "delta.enableDeletionVectors": "true",
+    DELETION_VECTORS: "true",
     "delta.checkpointPolicy": "v2",
-    _TIMESTAMPS: "true",
+    IN_COMMIT_TIMESTAMPS: "true",
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
 }
@@ -103,7 +102,7 @@ def check_stays_managed(
             f"the table property {TABLE_ID} must be {required_id}",
             metadata.configuration.get(TABLE_ID) != required_id,
         ),
-        (f"{_TIMESTAMPS} must be true", not is_true(metadata.configuration, _TIMESTAMPS)),
+        (f"{IN_COMMIT_TIMESTAMPS} must be true", not is_true(metadata.configuration, IN_COMMIT_TIMESTAMPS)),
     ):
         if is_wrong:
             raise InvalidTableChange(

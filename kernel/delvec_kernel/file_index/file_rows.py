@@ -56,7 +56,7 @@ in milliseconds since the epoch; ``stats`` as JSON text; ``num_records`` the phy
 null where the statistics do not say; ``deletion_vector`` null where there is none."""
 
 _NUM_RECORDS: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<found>[0-9]{1,18})\s*[,}]'
-_FIRST: Final = re.compile(_NUM_RECORDS, re.ASCII)
+_FIRST_NUM_RECORDS: Final = re.compile(_NUM_RECORDS, re.ASCII)
 _INT64: Final = 2**63
 
 
@@ -116,7 +116,7 @@ def records_in(stats: str | None) -> int | None:
     """Return ``numRecords`` of one statistics document. See :func:`num_records_from_stats`."""
     if stats is None:
         return None
-    found = _FIRST.match(stats)
+    found = _FIRST_NUM_RECORDS.match(stats)
     return int(found["found"]) if found else _num_records(stats)
 
 

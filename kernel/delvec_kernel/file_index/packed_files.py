@@ -228,13 +228,13 @@ def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
 _REWRITE_FRACTION: Final = 4
 """A segment is rewritten once more than one in this many of its rows is dead."""
 _RELEASE_INTERVAL: Final = 16
-_UNINDEXED: Final = 4
+_SEARCHES_BEFORE_INDEX: Final = 4
 """So many searches are made before an index is built."""
 _FEW_OTHERS: Final = 16
 _MAX_LOOKUPS: Final = 256
 _MAX_STATS_LENGTH: Final = 8192
 _NOT_LOOKED_UP: Final = object()
-_NONE: Final = np.empty(0, np.dtype("<u2"))
+_NO_ROWS: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
 _Search: TypeAlias = tuple[PathIndex | None, Mapping[str, int], Sequence[int]]
@@ -254,7 +254,7 @@ class LiveSegment:
     """
 
     segment: Segment
-    dead: Rows = field(default_factory=lambda: _NONE)
+    dead: Rows = field(default_factory=lambda: _NO_ROWS)
 
     @property
     def num_rows(self) -> int:
@@ -416,7 +416,7 @@ class PackedFiles:
             counts = counts.minus(FileCounts.of(batch))
         members = list(self.members)
         for place, rows in removed_rows.items():
-            dead = np.union1d(members[place].dead, rows).astype(_NONE.dtype)
+            dead = np.union1d(members[place].dead, rows).astype(_NO_ROWS.dtype)
             members[place] = LiveSegment(members[place].segment, dead)
         new: list[pa.RecordBatch] = []
         added = [change.add for change in changes.values() if change.add is not None]
@@ -514,7 +514,7 @@ class PackedFiles:
         search: _Search | None = self.__dict__.get("_searched")
         if search is not None:
             return search
-        if self._searches < _UNINDEXED:
+        if self._searches < _SEARCHES_BEFORE_INDEX:
             self.__dict__["_searches"] = self._searches + 1
             return self._places(self._index)
         index = PathIndex.following(self._index, [member.segment for member in self.members])

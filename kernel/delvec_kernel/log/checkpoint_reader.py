@@ -124,7 +124,7 @@ _ADD_FIELDS: Final = {
     "default_row_commit_version": "defaultRowCommitVersion",
     "clustering_provider": "clusteringProvider",
 }
-_OTHERS: Final[
+_OTHER_ACTIONS: Final[
     tuple[type[Protocol | Metadata | Txn | DomainMetadata | CheckpointMetadata | Sidecar], ...]
 ] = (
     Protocol,
@@ -227,7 +227,7 @@ def _check_names(schema: pa.Schema) -> None:
 
 def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
     present = {field.name: field for field in file.schema_arrow if pa.types.is_struct(field.type)}
-    action_kinds = [kind for kind in _OTHERS if kind.key in present]
+    action_kinds = [kind for kind in _OTHER_ACTIONS if kind.key in present]
     if not action_kinds:
         return []
     actions_by_kind: dict[str, list[Any]] = {kind.key: [] for kind in action_kinds}

@@ -190,11 +190,11 @@ class CheckpointForm:
     def file_schema(self) -> pa.Schema:
         """The schema of a file with file actions, such as a sidecar."""
         columns = [("add", self._add), ("remove", _REMOVE)]
-        return pa.schema(columns if self.v2 else [*columns, *_OTHERS.items()])
+        return pa.schema(columns if self.v2 else [*columns, *_OTHER_ACTIONS.items()])
 
     def manifest_schema(self) -> pa.Schema:
         """The schema of a V2 checkpoint's manifest; it includes empty file actions, which delta-spark expects."""
-        others = [*_OTHERS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)]
+        others = [*_OTHER_ACTIONS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)]
         return pa.schema([("add", self._add), ("remove", _REMOVE), *others])
 
     def adds(self, files: pa.RecordBatch) -> pa.StructArray:
@@ -217,7 +217,7 @@ class CheckpointForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self._add))
 
 
-_OTHERS: Final[Mapping[str, pa.DataType]] = {
+_OTHER_ACTIONS: Final[Mapping[str, pa.DataType]] = {
     "txn": _TXN,
     "metaData": _METADATA,
     "protocol": _PROTOCOL,

@@ -30,7 +30,7 @@ _TIMES: Final = {
 _OBJECT: Final = r"(?s)^\s*\{.*\}\s*$"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
 _MAX_BYTES: Final = 32 * 1024 * 1024
-_TRIES: Final = 64
+_MAX_FAILURES: Final = 64
 """Invalid documents are found by bisection; after this many failures the rest of a batch is left null."""
 
 
@@ -72,7 +72,7 @@ class TypedStatistics:
             texts = pc.replace_substring(
                 texts, "\n", " "
             )  # between tokens: JSON strings contain no raw newline
-        pieces = self._pieces(texts, [_TRIES])
+        pieces = self._pieces(texts, [_MAX_FAILURES])
         stats_parsed = _exact(pa.concat_arrays(pieces), self.type)
         if len(stats_parsed) != len(stats):
             places = pc.cumulative_sum(usable.cast(pa.int64()))

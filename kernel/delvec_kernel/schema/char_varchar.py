@@ -9,7 +9,7 @@ __all__ = ["CHARACTERS", "CHARACTER_TYPE", "as_texts", "is_char"]
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """The metadata key; its value is the whole column's type in Spark's format."""
 CHARACTER_TYPE: Final = re.compile(r"\s*(?:var)?char\(\s*(\d{1,10})\s*\)", re.IGNORECASE)
-_SPARKS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+_SPARK_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 def as_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,4 +69,4 @@ def _name(kind: Any) -> str:
             return f"array<{_name(kind['elementType'])}>"
         case {"type": "map"}:
             return f"map<{_name(kind['keyType'])},{_name(kind['valueType'])}>"
-    return _SPARKS.get(str(kind), str(kind))
+    return _SPARK_NAMES.get(str(kind), str(kind))

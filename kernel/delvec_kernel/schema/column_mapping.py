@@ -28,6 +28,7 @@ __all__ = [
     "is_mapped",
     "known_ids",
     "mapped",
+    "mapping_mode",
     "max_column_id",
     "physical_names",
     "with_fields",
@@ -48,9 +49,14 @@ def physical_names(transaction_id: str) -> Callable[[], str]:
     return lambda: f"col-{uuid.uuid5(_NAMES, f'{transaction_id}/{next(numbers)}')}"
 
 
+def mapping_mode(configuration: Mapping[str, str]) -> str:
+    """Return the mode: ``none``, ``name`` or ``id``."""
+    return configuration.get(MODE, "none").strip().lower()
+
+
 def is_mapped(configuration: Mapping[str, str]) -> bool:
     """Whether column mapping is enabled."""
-    return configuration.get(MODE, "none").strip().lower() != "none"
+    return mapping_mode(configuration) != "none"
 
 
 def check_mapping(schema: StructType, configuration: Mapping[str, str]) -> None:
@@ -60,7 +66,7 @@ def check_mapping(schema: StructType, configuration: Mapping[str, str]) -> None:
         InvalidSchema: two columns, or fields of a struct, have the same physical name, or in mode ``id`` the same id.
             Elsewhere in the schema the same id may occur, because files are searched struct by struct.
     """
-    by_id = configuration[MODE].strip().lower() == "id"
+    by_id = mapping_mode(configuration) == "id"
     for struct in all_types(schema):
         if isinstance(struct, StructType):
             _check_distinct(struct.fields, "physical name", [item.physical_name for item in struct.fields])

@@ -55,7 +55,7 @@ _CYCLE_DAYS: Final = 146_097
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 _ZEROS_BELOW_MICROSECONDS: Final = r"(\.\d{6})0+"
 _ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
-_SHORTEST: Final = range(6, 10)
+_FLOAT_DIGITS: Final = range(6, 10)
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _float_text(value: float, *, single: bool) -> str:
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if not single:
         return repr(value)
-    candidates = (float(f"{value:.{digits}g}") for digits in _SHORTEST)
+    candidates = (float(f"{value:.{digits}g}") for digits in _FLOAT_DIGITS)
     return repr(next((found for found in candidates if _single(found) == value), value))
 
 

@@ -40,8 +40,18 @@ __all__ = [
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
+IDENTITY_START = "delta.identity.start"
+IDENTITY_STEP = "delta.identity.step"
+IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
+IDENTITY_ALLOWS_EXPLICIT = "delta.identity.allowExplicitInsert"
+GENERATION = "delta.generationExpression"
+"""Keys of a field's metadata."""
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 """Arrow's metadata key for the field id of a Parquet column."""
+
+INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+INTEGER_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+"""Names of integers in SQL."""
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -20,7 +20,7 @@ from delvec_kernel.schema.column_mapping import check_mapping, is_mapped, withou
 from delvec_kernel.schema.partition_values import check_partition_columns
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, is_true
 
 __all__ = ["Snapshot"]
 
@@ -80,7 +80,7 @@ class Snapshot:
                 version=version,
                 file=where.name,
             )
-        enabled = is_true(state.metadata.configuration, "delta.enableInCommitTimestamps")
+        enabled = is_true(state.metadata.configuration, IN_COMMIT_TIMESTAMPS)
         stamped = state.in_commit_timestamp if enabled else None
         return cls(
             location=state.live.location,
@@ -201,7 +201,7 @@ class Snapshot:
     @property
     def in_commit_timestamps_enabled(self) -> bool:
         """Whether in-commit timestamps are enabled."""
-        return is_true(self.configuration, "delta.enableInCommitTimestamps")
+        return is_true(self.configuration, IN_COMMIT_TIMESTAMPS)
 
     @property
     def commits_since_checkpoint(self) -> int:

@@ -26,19 +26,14 @@ from delvec_kernel.features.managed_tables import TABLE_ID, is_catalog_managed, 
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.file_rows import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped, max_column_id
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped, mapping_mode, max_column_id
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, IN_COMMIT_TIMESTAMPS_SINCE, is_true
 
 __all__ = ["Clone", "absolute", "clone_of", "cloned_files", "first_version_of"]
 
-_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
-_SINCE: Final = (
-    "delta.inCommitTimestampEnablementVersion",
-    "delta.inCommitTimestampEnablementTimestamp",
-)
 _HISTORY_PROPERTIES: Final = (
-    *_SINCE,
+    *IN_COMMIT_TIMESTAMPS_SINCE,
     *row_tracking.MATERIALIZED,
     TABLE_ID,
     "delta.requireCheckpointProtectionBeforeVersion",
@@ -188,11 +183,13 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
         name: value for name, value in source.configuration.items() if name not in _HISTORY_PROPERTIES
     }
     target_configuration = {} if target is None else target.configuration
-    both = is_true(configuration, _TIMESTAMPS) and is_true(target_configuration, _TIMESTAMPS)
+    both = is_true(configuration, IN_COMMIT_TIMESTAMPS) and is_true(
+        target_configuration, IN_COMMIT_TIMESTAMPS
+    )
     configuration |= {
         name: target_configuration[name]
         for name in _HISTORY_PROPERTIES
-        if name in target_configuration and (both or name not in _SINCE)
+        if name in target_configuration and (both or name not in IN_COMMIT_TIMESTAMPS_SINCE)
     }
     if is_mapped(configuration):
         configuration[MAX_COLUMN_ID] = str(
@@ -206,9 +203,9 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
 
 
 def _check_mapping(source: Snapshot, target: Snapshot | None, metadata: Metadata) -> None:
-    wanted = metadata.configuration.get(MODE, "none").lower()
+    wanted = mapping_mode(metadata.configuration)
     for table, what in ((source, "its source"), *(() if target is None else ((target, "the table"),))):
-        mode = table.configuration.get(MODE, "none").lower()
+        mode = mapping_mode(table.configuration)
         if mode != wanted:
             raise InvalidTableChange(
                 f"A clone cannot have {MODE}={wanted}, because {what} at {table.location} has {mode} and "

@@ -14,7 +14,7 @@ from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.expressions import predicate
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.transaction.transaction_changes import APPENDS, Changes
 
 __all__ = [
     "ROW_TRACKING",
@@ -31,7 +31,6 @@ Added: TypeAlias = Literal["nothing", "matching", "anything"]
 
 ROW_TRACKING: Final = "delta.rowTracking"
 """A domain that never conflicts: row ids are reassigned at each attempt."""
-_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 _REPLACES: Final = frozenset(
     {
         "WRITE",
@@ -183,9 +182,9 @@ class CurrentTransaction:
         overwrites = changes.parameters.get("mode", "").lower() == "overwrite"
         takes = bool(changes.removes or changes.row_deletes)
         if changes.reads is None and changes.operation in _REPLACES:
-            if overwrites or (takes and changes.operation in _APPENDS):
+            if overwrites or (takes and changes.operation in APPENDS):
                 return "anything"
-            return "nothing" if changes.operation in _APPENDS else "anything"
+            return "nothing" if changes.operation in APPENDS else "anything"
         return "nothing"
 
     def _key(self, path: str) -> str:

@@ -19,18 +19,21 @@ from delvec_kernel import row_tracking
 from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.features.table_features import reader_features, writer_features
-from delvec_kernel.schema.column_mapping import NESTED_IDS
-from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.schema.column_mapping import MODE, NESTED_IDS, mapping_mode
+from delvec_kernel.schema.types import FIELD_ID, IDENTITY_HIGH_WATER_MARK, PHYSICAL_NAME
+from delvec_kernel.table_properties import (
+    DELETION_VECTORS,
+    IN_COMMIT_TIMESTAMPS,
+    IN_COMMIT_TIMESTAMPS_SINCE,
+    is_true,
+)
 from delvec_kernel.transaction.current_transaction import ROW_TRACKING, CurrentTransaction
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_kernel.transaction.winning_commit import WinningCommit
 
 __all__ = ["TableRules", "conflicting_changes", "enables_row_tracking"]
 
-_MODE: Final = "delta.columnMapping.mode"
 _COLUMN_MAPPING: Final = frozenset({FIELD_ID, PHYSICAL_NAME, NESTED_IDS})
-_HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
 _FEATURES_OF_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
     "deletionVectors": lambda add: add.deletion_vector is not None,
     "rowTracking": lambda add: add.base_row_id is not None,
@@ -41,7 +44,9 @@ _FEATURES_OF_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
 def conflicting_changes(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
     """Return the names of changes that conflict with a commit that read ``before``; ``protocol`` belongs to ``after``."""
     change_names = _properties(before.configuration, after.configuration, writer_features(protocol))
-    is_mapping_upgrade = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
+    is_mapping_upgrade = (
+        mapping_mode(before.configuration) == "none" and mapping_mode(after.configuration) == "name"
+    )
     if before.schema_string != after.schema_string and not _same_schema(
         before, after, is_mapping_upgrade=is_mapping_upgrade
     ):
@@ -64,19 +69,16 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
         name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
     ]
     just_enabled = row_tracking.ENABLED in changed_names and after.get(row_tracking.ENABLED) == "true"
-    maps_columns = _mode(before) == "none" and _mode(after) == "name"
-    stamps = is_true(after, "delta.enableInCommitTimestamps")
+    maps_columns = mapping_mode(before) == "none" and mapping_mode(after) == "name"
+    stamps = is_true(after, IN_COMMIT_TIMESTAMPS)
     rules: dict[str, Callable[[], bool]] = {
-        "delta.enableDeletionVectors": lambda: (
-            is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
-        ),
+        DELETION_VECTORS: lambda: is_true(after, DELETION_VECTORS) and "deletionVectors" in features,
         row_tracking.ENABLED: lambda: just_enabled and "rowTracking" in features,
-        _MODE: lambda: maps_columns,
+        MODE: lambda: maps_columns,
         "delta.columnMapping.maxColumnId": lambda: maps_columns,
         "delta.checkpointPolicy": lambda: after.get("delta.checkpointPolicy") == "v2",
-        "delta.enableInCommitTimestamps": lambda: stamps,
-        "delta.inCommitTimestampEnablementVersion": lambda: stamps,
-        "delta.inCommitTimestampEnablementTimestamp": lambda: stamps,
+        IN_COMMIT_TIMESTAMPS: lambda: stamps,
+        **dict.fromkeys(IN_COMMIT_TIMESTAMPS_SINCE, lambda: stamps),
         "io.unitycatalog.tableId": lambda: "io.unitycatalog.tableId" not in before,
         "ucTableId": lambda: "ucTableId" not in before,
         **dict.fromkeys(row_tracking.MATERIALIZED, lambda: just_enabled),
@@ -102,19 +104,15 @@ def _bare(node: Any, is_mapping_upgrade: bool) -> Any:
         return node
     bare_node = {key: _bare(value, is_mapping_upgrade) for key, value in node.items() if key != "metadata"}
     if isinstance(node.get("metadata"), dict):
-        physical = node["metadata"].get("delta.columnMapping.physicalName", node.get("name"))
+        physical = node["metadata"].get(PHYSICAL_NAME, node.get("name"))
         # A physical name other than the logical one would not match files written without mapping.
         mapping = _COLUMN_MAPPING if is_mapping_upgrade and physical == node.get("name") else frozenset[str]()
         bare_node["metadata"] = {
             key: value
             for key, value in node["metadata"].items()
-            if key != _HIGH_WATER_MARK and key not in mapping
+            if key != IDENTITY_HIGH_WATER_MARK and key not in mapping
         }
     return bare_node
-
-
-def _mode(configuration: Mapping[str, str]) -> str:
-    return configuration.get(_MODE, "none").strip().lower()
 
 
 class TableRules:

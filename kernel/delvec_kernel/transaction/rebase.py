@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from delvec_errors import ConcurrentAppend, ConcurrentDeleteDelete
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import DELETION_VECTORS, is_true
 from delvec_kernel.transaction.compaction_rebase import CompactedRows, OurCompaction
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.row_maps import MovedRows, RowMaps
@@ -85,7 +85,7 @@ class Rebase:
         self._compaction = OurCompaction(ours, row_maps)
         facts = ours.facts
         self._writes_vectors = "deletionVectors" in (facts.protocol.writer_features or ()) and is_true(
-            facts.metadata.configuration, "delta.enableDeletionVectors"
+            facts.metadata.configuration, DELETION_VECTORS
         )
         self.resurfaced: list[AddFile] = []
         self.without_new_rows: set[str] = set()

@@ -25,22 +25,15 @@ from delvec_kernel.file_index.file_rows import FILES_SCHEMA, add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, max_column_id
+from delvec_kernel.schema.types import IDENTITY_HIGH_WATER_MARK, IDENTITY_STEP, PHYSICAL_NAME
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, IN_COMMIT_TIMESTAMPS_SINCE, is_true
 
 __all__ = ["Restoration", "restoration"]
 
-_STEP: Final = "delta.identity.step"
-_MARK: Final = "delta.identity.highWaterMark"
-_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
-_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 _HISTORY_PROPERTIES: Final = ("delta.requireCheckpointProtectionBeforeVersion",)
 _VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
 """Fields that identify a deletion vector."""
-_SINCE: Final = (
-    "delta.inCommitTimestampEnablementVersion",
-    "delta.inCommitTimestampEnablementTimestamp",
-)
 
 
 @dataclass(frozen=True)
@@ -151,12 +144,12 @@ def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
     configuration = dict(target.configuration)
     _keep(configuration, latest, _HISTORY_PROPERTIES)
     if is_catalog_managed(latest.protocol):
-        _keep(configuration, latest, (TABLE_ID, _TIMESTAMPS))
+        _keep(configuration, latest, (TABLE_ID, IN_COMMIT_TIMESTAMPS))
     else:
         configuration.pop(TABLE_ID, None)
-    if is_true(configuration, _TIMESTAMPS) and latest.in_commit_timestamps_enabled:
+    if is_true(configuration, IN_COMMIT_TIMESTAMPS) and latest.in_commit_timestamps_enabled:
         # The latest version knows when timestamps were last enabled, which may be after the restored one.
-        _keep(configuration, latest, _SINCE)
+        _keep(configuration, latest, IN_COMMIT_TIMESTAMPS_SINCE)
     for name in row_tracking.MATERIALIZED:
         # Existing files have these materialized columns, so row tracking must not choose others.
         if name in latest.configuration:
@@ -185,7 +178,7 @@ def _with_marks(schema_string: str, latest: str) -> str:
     marks = {
         _physical(field): mark
         for field in json.loads(latest)["fields"]
-        if isinstance(mark := field.get("metadata", {}).get(_MARK), int)
+        if isinstance(mark := field.get("metadata", {}).get(IDENTITY_HIGH_WATER_MARK), int)
     }
     if not marks:
         return schema_string
@@ -193,15 +186,15 @@ def _with_marks(schema_string: str, latest: str) -> str:
     is_changed = False
     for field in schema["fields"]:
         metadata, mark = field.get("metadata", {}), marks.get(_physical(field))
-        step, own = metadata.get(_STEP), metadata.get(_MARK)
+        step, own = metadata.get(IDENTITY_STEP), metadata.get(IDENTITY_HIGH_WATER_MARK)
         if mark is not None and step and (own is None or (mark - own) * step > 0):
-            metadata[_MARK] = mark
+            metadata[IDENTITY_HIGH_WATER_MARK] = mark
             is_changed = True
     return json_text(schema) if is_changed else schema_string
 
 
 def _physical(field: Mapping[str, Any]) -> str:
-    return str(field.get("metadata", {}).get(_PHYSICAL_NAME, field["name"]))
+    return str(field.get("metadata", {}).get(PHYSICAL_NAME, field["name"]))
 
 
 def _domains(

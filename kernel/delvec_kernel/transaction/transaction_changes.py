@@ -15,6 +15,7 @@ from delvec_kernel.alter_table.change_types import WriteChange
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 
 __all__ = [
+    "APPENDS",
     "Changes",
     "FileRepair",
     "FileStatistics",
@@ -25,7 +26,7 @@ __all__ = [
     "RowRun",
 ]
 
-_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
+APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without reading the table; adds of any other operation may depend on what it read."""
 _REWRITING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 """Operations whose new files contain rows copied from files from which they remove rows."""
@@ -245,7 +246,7 @@ class Changes:
     def is_blind_append(self) -> bool:
         """Whether the commit is valid for any content of the table."""
         return (
-            self.operation in _APPENDS
+            self.operation in APPENDS
             and self.reads is None
             and self.predicate is None
             and not (self.removes or self.row_deletes or self.metadata or self.protocol or self.domains)

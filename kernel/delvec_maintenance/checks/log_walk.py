@@ -28,7 +28,7 @@ from delvec_kernel.features.table_features import reader_features, writer_featur
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.replay import ReplayState
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, is_true
 from delvec_maintenance.checks.findings import Finding, Severity, vector_findings
 from delvec_maintenance.checks.stray_files import Origin, StrayFiles, vector_id, vector_text
 
@@ -372,7 +372,7 @@ class LogWalk:
 
 
 def _stamped(metadata: Metadata | None) -> bool:
-    return _is_true(metadata, "delta.enableInCommitTimestamps")
+    return _is_true(metadata, IN_COMMIT_TIMESTAMPS)
 
 
 def _is_true(metadata: Metadata | None, name: str) -> bool:

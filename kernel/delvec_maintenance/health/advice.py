@@ -22,7 +22,7 @@ _TITLES: Final = {
     "CHECKPOINT": "Write a checkpoint",
     "VACUUM": "Delete files that no version needs",
 }
-_NEEDS: Final = {
+_STEP_NAMES: Final = {
     "CHECK": "check of damage",
     "OPTIMIZE FULL": "clustering",
     "OPTIMIZE": "compaction",
@@ -96,4 +96,4 @@ def needs(actions: Iterable[str]) -> str:
     """Return recommended actions in words, without those that another one includes."""
     left = [one for one in _ORDER if one in set(actions)]
     rewrites = [one for one in left if one in _REWRITES]
-    return ", ".join(_NEEDS[one] for one in left if one not in rewrites[1:])
+    return ", ".join(_STEP_NAMES[one] for one in left if one not in rewrites[1:])

@@ -13,7 +13,7 @@ __all__ = ["Retention", "hidden_names"]
 _HOUR: Final = 3_600_000
 _MIN_AGE: Final = 24 * _HOUR
 """An unreferenced file may belong to a commit in progress, none of which takes a day."""
-_SHOWN: Final = ("_change_data", "_delta_index")
+_VISIBLE_DIRECTORIES: Final = ("_change_data", "_delta_index")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def hidden_names(partition_columns: Collection[str]) -> Callable[[str], bool]:
     Args:
         partition_columns: logical and physical names.
     """
-    shown = (*_SHOWN, *(f"{column}=" for column in partition_columns))
+    shown = (*_VISIBLE_DIRECTORIES, *(f"{column}=" for column in partition_columns))
 
     def is_hidden(name: str) -> bool:
         return name.startswith(("_", ".")) and not name.startswith(shown)

@@ -124,7 +124,7 @@ _OPEN: Final = (*COMMON, *OPENING)
 _READ: Final = (*_OPEN, *SNAPSHOT)
 _CHANGE: Final = (*MUTATION, *OPENING)
 _WRITE: Final = (*_CHANGE, *SNAPSHOT)
-_EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
+_QUARANTINE_ERRORS: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
 _WRITABLE: Final = (
     UnsupportedTable,
     UnsupportedWriterFeature,
@@ -264,8 +264,8 @@ ROUTES: Final[tuple[Any, ...]] = (
         *(ConcurrentWrite, CommitOutcomeUnknown, AtomicCreateUnsupported),
     ),
     served(operations.LIST_QUARANTINES, "maintenance", _Vacuuming, *_OPEN, CorruptTable),
-    served(operations.UNDO_VACUUM, "maintenance", _Vacuuming, *_WRITE, *_EMPTYING),
-    served(operations.PURGE_VACUUMED, "maintenance", _Vacuuming, *_WRITE, *_EMPTYING),
+    served(operations.UNDO_VACUUM, "maintenance", _Vacuuming, *_WRITE, *_QUARANTINE_ERRORS),
+    served(operations.PURGE_VACUUMED, "maintenance", _Vacuuming, *_WRITE, *_QUARANTINE_ERRORS),
     served(operations.CHECK_TABLE, "maintenance", _Checking, *_OPEN, NotADeltaTable, StorageError),
     served(
         operations.RESTORE_TABLE,

@@ -20,7 +20,7 @@ from delvec_service.bad_requests import check_texts, invalid
 
 __all__ = ["Checked"]
 
-_TINY: Final = 16 * 1024
+_INLINE_BYTES: Final = 16 * 1024
 """Parsing a body up to this size takes less time than switching threads."""
 _DIGITS: Final = 40
 _PATIENCE_SECONDS: Final = 30.0
@@ -54,7 +54,7 @@ class Checked(Request):
             return
         _check_media(self.headers)
         self.parsed, self._json = (
-            _checked(body, model) if len(body) <= _TINY else await in_thread(_checked, body, model)
+            _checked(body, model) if len(body) <= _INLINE_BYTES else await in_thread(_checked, body, model)
         )
 
     async def _read(self, limit: int, setting: str) -> bytes:

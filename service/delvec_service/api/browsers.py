@@ -22,7 +22,7 @@ __all__ = ["BrowserGuard"]
 _OTHER_SITES: Final = ("cross-site", "same-site")
 """Values of Sec-Fetch-Site; the second is another port of the same host."""
 _OF_RESOURCES: Final = ("/v1/", "/iceberg/", "/api/")
-_LONGEST: Final = 100
+_MAX_LENGTH: Final = 100
 
 
 class BrowserGuard:
@@ -68,7 +68,7 @@ class BrowserGuard:
         if is_loopback(name) or name.endswith(".localhost") or name in self._hosts or name in self._names:
             return None
         return (
-            f"The request is for the host '{printable(name[:_LONGEST])}', which is not this service's. A service "
+            f"The request is for the host '{printable(name[:_MAX_LENGTH])}', which is not this service's. A service "
             "without tokens answers only to localhost. List the name in DELVEC_ALLOWED_HOSTS, or create a token "
             "(delvec token create)."
         )

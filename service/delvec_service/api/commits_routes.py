@@ -1,7 +1,7 @@
 """``…/commits`` and ``/v1/transactions``: commit to a table, or to several, and read the actions of one version.
 
 Tested in `tests/integration/service/commits/test_commit.py` and
-`tests/integration/service/commits/test_multi_table.py`.
+`tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 import json
@@ -45,7 +45,11 @@ from delvec_service.store.answers import StoredAnswer
 
 __all__ = ["INVALID", "commit_router", "reading_router", "transaction_router"]
 
-_CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
+_TABLE_CHANGE_ERRORS: Final[tuple[type[DelvecError], ...]] = (
+    InvalidTableChange,
+    InvalidSchema,
+    UnknownColumn,
+)
 INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 
@@ -88,7 +92,7 @@ transaction_router = resource_router("commits", _TransactionRoute)
         *OPENING,
         *SNAPSHOT,
         *INVALID,
-        *_CHANGING,
+        *_TABLE_CHANGE_ERRORS,
         ConstraintViolation,
         UnsupportedTable,
         UnsupportedWriterFeature,

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["AnswerEncoding"]
 
-_SMALLEST: Final = 1024
-_INLINE: Final = 64 * 1024
+_MIN_BYTES: Final = 1024
+_INLINE_BYTES: Final = 64 * 1024
 """Compressing this many bytes takes less time than switching threads."""
 _LEVEL: Final = 1
 """Level 6 makes a plan a tenth smaller, and takes twice as long."""
@@ -83,7 +83,7 @@ async def _encoded(scope: Scope, start: Message, message: Message) -> tuple[Mess
     headers = MutableHeaders(raw=[*start["headers"]])  # a copy: some answers are made once, and sent again
     body: bytes = message.get("body", b"")
     is_polled = getattr(scope.get("route"), "path", None) in _POLLED
-    if is_polled or len(body) >= _SMALLEST:
+    if is_polled or len(body) >= _MIN_BYTES:
         headers.add_vary_header("Accept-Encoding")
     if is_polled and scope["method"] == "GET" and start["status"] == _OK:
         # Weak: it is the same with and without compression.
@@ -94,8 +94,8 @@ async def _encoded(scope: Scope, start: Message, message: Message) -> tuple[Mess
             del headers["content-length"]
             del headers["content-type"]
             return {**start, "status": 304, "headers": headers.raw}, {**message, "body": b""}
-    if len(body) >= _SMALLEST and _takes_gzip(request):
-        body = _gzip(body) if len(body) <= _INLINE else await anyio.to_thread.run_sync(_gzip, body)
+    if len(body) >= _MIN_BYTES and _takes_gzip(request):
+        body = _gzip(body) if len(body) <= _INLINE_BYTES else await anyio.to_thread.run_sync(_gzip, body)
         headers["Content-Encoding"] = "gzip"
         headers["Content-Length"] = str(len(body))
     return {**start, "headers": headers.raw}, {**message, "body": body}

@@ -20,7 +20,7 @@ from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.routes import Route
 from delvec_service.events.cloud_events import cursor_of
-from delvec_service.store.events import EventStore
+from delvec_service.store.event_store import EventStore
 
 __all__ = ["EVENT_STREAM", "WaitingRoute"]
 

@@ -32,9 +32,9 @@ _AT_ONCE: Final[dict[Kind, int]] = {
     "commands": 8,
     "maintenance": 4,
 }
-_YIELDING: Final[frozenset[Kind]] = frozenset({"reading", "maintenance"})
+_YIELDING_KINDS: Final[frozenset[Kind]] = frozenset({"reading", "maintenance"})
 """Kinds of which no request queues while commits wait: it is rejected at once."""
-_LATE: Final = 2
+_MAX_LATE: Final = 2
 """For each request that runs in time, how many that already timed out may still be running."""
 _WAIT_SECONDS: Final = 10.0
 
@@ -87,7 +87,7 @@ class Lane:
     def threads(self) -> CapacityLimiter:
         """The threads of this kind. Threads stuck in storage count until they return."""
         if self._threads is None:  # The limiter belongs to the loop that is running by then.
-            self._threads = CapacityLimiter(self.at_once * (1 + _LATE))
+            self._threads = CapacityLimiter(self.at_once * (1 + _MAX_LATE))
         return self._threads
 
     async def run(
@@ -121,7 +121,7 @@ class Lane:
         slot.timed_out = True
         self._observer.turned_away(self.kind, "late")
         logger.warning("request is late", kind=self.kind, seconds=self.seconds, late=self._late + 1)
-        if self._late < self.at_once * _LATE:
+        if self._late < self.at_once * _MAX_LATE:
             slot.counted = True
             self._late += 1
             self._leave()
@@ -239,7 +239,7 @@ class Lanes:
                     at_once=_AT_ONCE[kind],
                     max_queued=max_queued,
                     seconds=maintenance_seconds if kind == "maintenance" else seconds,
-                    before=self._lanes["commits"] if kind in _YIELDING else None,
+                    before=self._lanes["commits"] if kind in _YIELDING_KINDS else None,
                     observer=observer,
                 ),
             )

@@ -31,8 +31,8 @@ _MAX_KNOWN: Final = 10_000
 """How many principals, or tables, to keep counts of; those idle longest are dropped."""
 _AT_ONCE_SECONDS: Final = 1.0
 """When to retry if too many plans are running: their end cannot be predicted."""
-_READING: Final = frozenset({"GET", "HEAD"})
-_WHAT: Final[dict[Rate, str]] = {
+_READ_METHODS: Final = frozenset({"GET", "HEAD"})
+_RATE_NAMES: Final[dict[Rate, str]] = {
     "requests": "requests a second",
     "commits": "commits a second",
     "bytes": "bytes of request bodies a second",
@@ -95,7 +95,7 @@ class _LimitedSubjects:
             "bytes": allowance.bytes,
         }
         self.plans: dict[str, int] = {}
-        self._meters: LRUCache[tuple[str, Rate], _TokenBucket] = LRUCache(_MAX_KNOWN * len(_WHAT))
+        self._meters: LRUCache[tuple[str, Rate], _TokenBucket] = LRUCache(_MAX_KNOWN * len(_RATE_NAMES))
 
     def meter(self, name: str, what: Rate, now: float) -> _TokenBucket | None:
         """Return the remaining budget of one of them, or None if it has no limit."""
@@ -171,7 +171,7 @@ class RequestLimits:
         rates: list[Rate] = ["requests"]
         if counts == "commit":
             rates.append("commits")
-        if scope["method"] not in _READING:
+        if scope["method"] not in _READ_METHODS:
             rates.append("bytes")
         now = self._clock()
         owners = list(self._owners(principal, scope, None if rule_match is None else rule_match[1]))
@@ -221,7 +221,7 @@ class RequestLimits:
 def _over(owners: _LimitedSubjects, name: str, what: Rate, wait: float) -> TooManyRequests:
     most = owners.rates[what]
     setting = f"DELVEC_{owners.of.upper()}_{what.upper()}_PER_SECOND"
-    return _refused(owners, name, what, most, f"{most:g} {_WHAT[what]}", setting, wait)
+    return _refused(owners, name, what, most, f"{most:g} {_RATE_NAMES[what]}", setting, wait)
 
 
 def _too_many_plans(owners: _LimitedSubjects, name: str) -> TooManyRequests:

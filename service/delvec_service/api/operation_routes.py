@@ -69,29 +69,29 @@ def _endpoint(
     function = function_of(operation.name)
 
     def endpoint(request: Request, **values: Any) -> Any:
-        asked = values.pop("query", None) or values.pop("body", None)
-        if asked is None and operation.asked is not None:
-            asked = operation.asked()
+        body_or_query = values.pop("query", None) or values.pop("body", None)
+        if body_or_query is None and operation.request is not None:
+            body_or_query = operation.request()
         scope = request.scope
         key = request.headers.get("idempotency-key")
         service = request.app.state.service
-        return answer(function(Call(service, scope[ACCESS], asked, values, key, scope.get(TABLE))))
+        return answer(function(Call(service, scope[ACCESS], body_or_query, values, key, scope.get(TABLE))))
 
     parameters = [inspect.Parameter("request", _ANYTHING, annotation=Request)]
     for name in reversed(re.findall(r"{(\w+)}", operation.path)):
         field = PathParameters.model_fields[name]
         described = Annotated[str, *field.metadata, Path(description=field.description)]
         parameters.append(inspect.Parameter(name, _ANYTHING, annotation=described))
-    asked = operation.asked
-    if asked is not None and operation.method != "POST":
-        parameters.append(inspect.Parameter("query", _ANYTHING, annotation=Annotated[asked, Query()]))
-    elif asked is not None:
+    model = operation.request
+    if model is not None and operation.method != "POST":
+        parameters.append(inspect.Parameter("query", _ANYTHING, annotation=Annotated[model, Query()]))
+    elif model is not None:
         if needs_body is None:
-            needs_body = any(each.is_required() for each in asked.model_fields.values())
+            needs_body = any(each.is_required() for each in model.model_fields.values())
         parameters.append(
-            inspect.Parameter("body", _ANYTHING, annotation=asked)
+            inspect.Parameter("body", _ANYTHING, annotation=model)
             if needs_body
-            else inspect.Parameter("body", _ANYTHING, annotation=asked | None, default=None)
+            else inspect.Parameter("body", _ANYTHING, annotation=model | None, default=None)
         )
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     endpoint.__name__ = operation.name

@@ -24,9 +24,9 @@ from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObse
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_LOGGED: Final = 300
+_MAX_LOGGED: Final = 300
 """Maximum length of a path in the log."""
-_REFUSED: Final = 400
+_FIRST_ERROR_STATUS: Final = 400
 _DIGITS: Final = 18
 
 
@@ -88,7 +88,7 @@ class RequestMiddleware:
             except Exception:
                 # Not exception(): the standard library would log the traceback a second time, not as JSON.
                 logger.error(
-                    "request failed", exc_info=True, method=scope["method"], path=scope["path"][:_LOGGED]
+                    "request failed", exc_info=True, method=scope["method"], path=scope["path"][:_MAX_LOGGED]
                 )
                 if answering.status:
                     raise  # Part of the answer is sent: only breaking the connection tells the client.
@@ -153,7 +153,11 @@ class _RequestContext:
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
-            if self.access is not None and message["status"] < _REFUSED and not self.access.is_decided:
+            if (
+                self.access is not None
+                and message["status"] < _FIRST_ERROR_STATUS
+                and not self.access.is_decided
+            ):
                 raise RuntimeError(f"{_route(self._scope)} answers without an access check")
             self.status = message["status"]
             MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
@@ -170,7 +174,7 @@ class _RequestContext:
         logger.info(
             "request",
             method=self._scope["method"],
-            path=self._scope["path"][:_LOGGED],
+            path=self._scope["path"][:_MAX_LOGGED],
             status=self.status,
             milliseconds=round((time.perf_counter() - self._begun) * 1000, 1),
         )

@@ -41,7 +41,7 @@ from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict
-from delvec_service.alter_table.alter import alter
+from delvec_service.alter_table.alteration_commit import alter
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id

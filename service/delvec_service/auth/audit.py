@@ -17,7 +17,7 @@ from delvec_errors import ServiceUnavailable
 from delvec_service.auth.request_access import Access
 from delvec_service.auth.rules import only_reads, rule_of
 from delvec_service.logs import audit_logger, log_context, logger
-from delvec_service.store.audit import AuditRecord, AuditStore
+from delvec_service.store.audit_store import AuditRecord, AuditStore
 
 __all__ = ["AuditLog"]
 
@@ -28,11 +28,11 @@ _AWAY_SECONDS: Final = 5.0
 _BATCH: Final = 500
 _STOP_SECONDS: Final = 10.0
 _MAX_WAITING: Final = 20_000
-_STRANGERS: Final = 100
+_MAX_ANONYMOUS: Final = 100
 """How many entries per minute to keep of requests without a known token: anybody can send any number of those."""
 _EXPIRY_SECONDS: Final = 3600.0
 _ERRORS, _SERVER_ERRORS, _LATE, _NOBODY, _LIMITED = 400, 500, 504, 0, 429
-_DENIED: Final = (401, 403)
+_DENIED_STATUSES: Final = (401, 403)
 
 
 class AuditLog:
@@ -55,7 +55,7 @@ class AuditLog:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._dropped = 0
-        self._strangers = _Allowance(_STRANGERS, 60.0)
+        self._strangers = _Allowance(_MAX_ANONYMOUS, 60.0)
         self._expired = -float("inf")
 
     def answered(
@@ -204,7 +204,7 @@ class _Allowance:
 
 
 def _outcome(status: int, *, was_denied: bool) -> AuditOutcome:
-    if status in _DENIED or (was_denied and status >= _ERRORS):
+    if status in _DENIED_STATUSES or (was_denied and status >= _ERRORS):
         return "denied"
     if status in (_NOBODY, _LATE):
         return "unknown"

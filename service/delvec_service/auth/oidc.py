@@ -47,7 +47,7 @@ _FAILURES: Final = (
     RecursionError,
 )
 """What a provider that does not answer as one can cause."""
-_LONGEST: Final = 1024 * 1024
+_MAX_BYTES: Final = 1024 * 1024
 _VERIFIED_SECONDS: Final = 60.0
 _MAX_VERIFIED: Final = 10_000
 _MAX_GROUPS: Final = 1000
@@ -257,7 +257,7 @@ def _json(client: httpx.Client, address: str) -> Mapping[str, Any]:
         body = b""
         for part in answer.iter_bytes():
             body += part
-            if len(body) > _LONGEST:
+            if len(body) > _MAX_BYTES:
                 raise ValueError("the answer is too large")
     found = httpx.Response(200, content=body).json()
     if not isinstance(found, dict):

@@ -16,15 +16,15 @@ from delvec_errors import DelvecError, MissingCloneFiles
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_storage.copies import copy_file
+from delvec_storage.file_copies import copy_file
 from delvec_storage.files import Allowed, delete_file, stat
 
 __all__ = ["copied_files", "remove_copies"]
 
 _AT_ONCE: Final = 8
 _LONGEST_NAME: Final = 200
-_LISTED: Final = 100
-_OWN: Final = ("_delta_log", "_delvec")
+_MAX_LISTED: Final = 100
+_RESERVED_DIRECTORIES: Final = ("_delta_log", "_delvec")
 """Directories of a table in which files are not data files."""
 _LONG_SECONDS: Final = 3600.0
 
@@ -87,7 +87,7 @@ def _new_path(key: str, mark: str) -> str:
     """Return the path of a copy: in its partition's directory, with a name that no file in the target has."""
     # Files outside the table are below the directories of another table.
     directory, _, name = ("" if "://" in key else key).rpartition("/")
-    if directory.partition("/")[0] in _OWN:
+    if directory.partition("/")[0] in _RESERVED_DIRECTORIES:
         directory = ""
     name = unquote(name or key.rpartition("/")[2])
     while len(name.encode()) > _LONGEST_NAME:
@@ -130,7 +130,7 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, is_al
                 "version, or restore the files from a backup first.",
                 version=version,
                 count=len(missing),
-                missing=sorted(missing)[:_LISTED],
+                missing=sorted(missing)[:_MAX_LISTED],
             )
     except DelvecError:
         _delete(target, new_paths)

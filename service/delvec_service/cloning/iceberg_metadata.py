@@ -28,7 +28,7 @@ __all__ = [
 _MAX_METADATA: Final = 128 << 20
 _MAX_HINT: Final = 1024
 _NEWEST_FORMAT: Final = 3
-_NONE: Final = -1
+_NO_SNAPSHOT: Final = -1
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _METADATA_FILE: Final = re.compile(r".*\.metadata\.json(?:\.gz)?")
 _GZIP: Final = (".gz.metadata.json", ".metadata.json.gz")
@@ -215,7 +215,7 @@ def _parsed(location: str, url: str, metadata: Mapping[str, Any]) -> IcebergSour
         raise unsupported(location, "it is encrypted. Write its rows to a new table.", file=url)
     current = metadata.get("current-snapshot-id")
     snapshots = {int(each["snapshot-id"]): each for each in metadata.get("snapshots") or ()}
-    snapshot = None if current in (None, _NONE) else snapshots[int(str(current))]
+    snapshot = None if current in (None, _NO_SNAPSHOT) else snapshots[int(str(current))]
     if snapshot is not None and not isinstance(snapshot.get("manifest-list"), str):
         raise unsupported(
             location, "its snapshot has no manifest list. Rewrite its manifests with Iceberg first.", file=url

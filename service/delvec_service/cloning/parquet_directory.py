@@ -51,18 +51,18 @@ class ParquetDirectory:
 
     schema: StructType
     _location: str
-    _allowed: Allowed
+    _is_allowed: Allowed
     _files: Sequence[_File]
     _footers: Sequence[pq.FileMetaData | None]
 
     @classmethod
-    def read(cls, location: str, partitions: StructType, allowed: Allowed) -> "ParquetDirectory":
+    def read(cls, location: str, partitions: StructType, is_allowed: Allowed) -> "ParquetDirectory":
         """List a directory and read the footer of every file.
 
         Args:
             location: canonical.
             partitions: the partition columns, in the order of the directories.
-            allowed: decides by URL where links may lead.
+            is_allowed: decides by URL where links may lead.
 
         Raises:
             BadRequest: there is no file, or the directories do not match the partition columns.
@@ -70,17 +70,17 @@ class ParquetDirectory:
             UnusableFile: a footer is larger than 256 MiB.
             StorageError: storage did not answer.
         """
-        files = _listed(location, partitions, allowed)
+        files = _listed(location, partitions, is_allowed)
 
         footers: list[pq.FileMetaData | None] = []
         footer_bytes, merged = 0, StructType(())
-        for footer, stored in _footers(location, files, allowed):
+        for footer, stored in _footers(location, files, is_allowed):
             file = files[len(footers)]
             schema = _schema(file.path, footer, stored)
             merged = _merged((files[0].path, merged), (file.path, schema)) if footers else schema
             footer_bytes += footer.serialized_size
             footers.append(footer if footer_bytes <= _MAX_KEPT else None)
-        return cls(_with_partitions(merged, partitions), location, allowed, files, footers)
+        return cls(_with_partitions(merged, partitions), location, is_allowed, files, footers)
 
     def adds(
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str] | None
@@ -93,7 +93,7 @@ class ParquetDirectory:
             configuration: its properties, which say which columns have statistics; None for no statistics at all.
         """
         left = [file for file, footer in zip(self._files, self._footers, strict=True) if footer is None]
-        again = _footers(self._location, left, self._allowed) if configuration is not None else iter(())
+        again = _footers(self._location, left, self._is_allowed) if configuration is not None else iter(())
 
         def statistics(footer: pq.FileMetaData | None) -> str | None:
             if configuration is None:
@@ -113,7 +113,7 @@ class ParquetDirectory:
 
 
 def _footers(
-    location: str, files: Sequence[_File], allowed: Allowed
+    location: str, files: Sequence[_File], is_allowed: Allowed
 ) -> Iterator[tuple[pq.FileMetaData, FileSchema]]:
     """Yield the footer of each file; several are read at once, and only those are in memory."""
     if not files:
@@ -121,15 +121,15 @@ def _footers(
     with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
         for start in range(0, len(files), _AT_ONCE):
             some = files[start : start + _AT_ONCE]
-            yield from pool.map(lambda file: _footer(location, file.path, allowed), some)
+            yield from pool.map(lambda file: _footer(location, file.path, is_allowed), some)
 
 
-def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_File]:
+def _listed(location: str, partitions: StructType, is_allowed: Allowed) -> list[_File]:
     shown = tuple(f"{field.name.lower()}=" for field in partitions.fields)
     listing = TreeListing(
         location,
         lambda name: name.startswith(("_", ".")) and not _unescaped(name).lower().startswith(shown),
-        allowed,
+        is_allowed,
         hides_metadata=False,
     )
     file_rows = [row for batch in listing.batches() for row in batch.to_pylist()]
@@ -205,9 +205,9 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(plain, text)
 
 
-def _footer(location: str, path: str, allowed: Allowed) -> tuple[pq.FileMetaData, FileSchema]:
+def _footer(location: str, path: str, is_allowed: Allowed) -> tuple[pq.FileMetaData, FileSchema]:
     try:
-        with open_input(location, path, is_allowed=allowed) as source:
+        with open_input(location, path, is_allowed=is_allowed) as source:
             footer = checked_footer(source, path)
         return parsed_footer(footer), schema_of_footer(footer)[0]
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:

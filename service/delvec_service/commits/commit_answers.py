@@ -18,7 +18,7 @@ from delvec_service.commits.commit import AlreadyApplied, Commits, Committed, No
 from delvec_service.commits.commit_request import accepted
 from delvec_service.commits.commit_result import Rebased
 from delvec_service.commits.idempotency import Answers, commit_hash, is_final, request_hash
-from delvec_service.commits.multi_table import MultiTableCommits, Participant
+from delvec_service.commits.multi_table_commit import MultiTableCommits, Participant
 from delvec_service.commits.outcomes import Outcome, Outcomes
 from delvec_service.logs import bind_log_context
 from delvec_service.store.answers import StoredAnswer

@@ -31,7 +31,7 @@ from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, Stored
 __all__ = ["Answers", "commit_hash", "is_final", "key_reused", "request_hash"]
 
 _SWEEP_SECONDS: Final = 600
-_HALF: Final = 16
+_HALF_KEY_LENGTH: Final = 16
 _PROCESSING: Final = 102
 _PASSING: Final = (
     Unauthorized,
@@ -58,11 +58,13 @@ def request_hash(*parts: Any) -> str:
 
 def commit_hash(table_id: str, text: str) -> str:
     """Return the hash of a commit's request; its first half is the table's, by which a stored answer shows whose it is."""
-    return _table_half(table_id) + hashlib.sha256(f"{table_id} {text}".encode()).hexdigest()[:_HALF]
+    return (
+        _table_half(table_id) + hashlib.sha256(f"{table_id} {text}".encode()).hexdigest()[:_HALF_KEY_LENGTH]
+    )
 
 
 def _table_half(table_id: str) -> str:
-    return request_hash("commit", table_id)[:_HALF]
+    return request_hash("commit", table_id)[:_HALF_KEY_LENGTH]
 
 
 def is_final(error: DelvecError) -> bool:

@@ -42,7 +42,7 @@ __all__ = ["OverwriteWatch", "overwritten_error"]
 _PAUSE_SECONDS: Final = 0.5
 _WATCHED_SECONDS: Final = 30.0
 """This long after it checked for a free version, a writer is no longer expected to rename its file."""
-_WATCHED: Final = 256
+_MAX_WATCHED: Final = 256
 _EVENTS: Final = 100
 _LOST: Final = 1000
 
@@ -81,7 +81,7 @@ class _Watch:
     def keep(self, one: _Watched) -> None:
         self.commits[one.commit.version] = one
         self.versions.update(dict.fromkeys(one.keys, one.commit.version))
-        if len(self.commits) > _WATCHED:
+        if len(self.commits) > _MAX_WATCHED:
             self.drop(next(iter(self.commits)))
 
     def drop(self, version: int) -> None:
@@ -200,11 +200,6 @@ class OverwriteWatch:
                 watch.suspected = True
                 self._look_soon(watch)
         return self._worker.wait(seconds)
-
-    def is_watching(self, location: str) -> bool:
-        """Return whether a table's log is still being watched."""
-        with self._lock:
-            return location in self._watches
 
     def close(self) -> None:
         """Stop looking."""

@@ -4,7 +4,7 @@ The version after it belongs to a transaction, whose outcome a record in the war
 the record: where the transaction is committed, it publishes what was staged, and reads that; otherwise the table is as it
 was. A commit waits for the outcome, and undoes a transaction that leaves it waiting for too long.
 
-Tested in `tests/integration/service/commits/test_multi_table.py`.
+Tested in `tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_segment import commit_name, commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.transaction.reservations import OPERATION, Reservation, reservation_of
+from delvec_kernel.transaction.reserved_version import OPERATION, Reservation, reservation_of
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.transaction_records import Decision, StagedVersion, TransactionRecords

@@ -3,7 +3,7 @@
 Creating the file is the commit point of the transaction. Nothing else decides, so a lost database changes nothing, and any
 service that has the warehouse can finish or undo what another left behind.
 
-Tested in `tests/integration/service/commits/test_multi_table.py`.
+Tested in `tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 import hashlib

@@ -25,17 +25,17 @@ _OF_ENGINES: Final = "_delvec/scans"
 """The folder where engines may also delete: their own lists of files."""
 _STAGED: Final = ("*.parquet", "*.bin", "_delta_log/_staged_commits/*.json")
 """What clients of the catalog write: data, changes, deletion vectors, and staged commits. Nothing else is allowed to them."""
-_FIRST: Final = f"_delta_log/{0:020}.json"
+_FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
 _NOT_STAGED: Final = ("_delta_log/*.parquet", "_delvec/*")
 """What these patterns match besides: checkpoints, and the service's own files."""
-_PUTS: Final = ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
+_WRITE_ACTIONS: Final = ("s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 _PATTERN: Final = re.compile(r"[*?$]")
 _NOT_IN_SESSION_NAMES: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _LONGEST_SESSION_NAME: Final = 64
 _NO_STS: Final = frozenset({"InvalidAction", "MethodNotAllowed", "NotImplemented", "UnsupportedOperation"})
 _CONNECT_SECONDS: Final = 5
 _READ_SECONDS: Final = 15
-_SHOWN: Final = 300
+_MAX_SHOWN: Final = 300
 
 
 class AwsSts:
@@ -90,7 +90,7 @@ class AwsSts:
             ) from error
         except BotoCoreError as error:
             raise StorageError(
-                f"AWS STS did not answer, so no credentials can be issued for {location}: {str(error)[:_SHOWN]}; "
+                f"AWS STS did not answer, so no credentials can be issued for {location}: {str(error)[:_MAX_SHOWN]}; "
                 "try again.",
                 location=location,
             ) from error
@@ -165,7 +165,7 @@ def session_policy(location: str, operation: Use, role_arn: str = "") -> dict[st
     ]
     if operation == "READ_WRITE":
         statements += [
-            {"Effect": "Allow", "Action": list(_PUTS), "Resource": f"{table}/*"},
+            {"Effect": "Allow", "Action": list(_WRITE_ACTIONS), "Resource": f"{table}/*"},
             {"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": f"{table}/{_OF_ENGINES}/*"},
             {
                 "Effect": "Deny",
@@ -174,9 +174,13 @@ def session_policy(location: str, operation: Use, role_arn: str = "") -> dict[st
             },
         ]
     elif operation != "READ":
-        puts = [*_STAGED, _FIRST] if operation == "CREATE" else _STAGED
+        puts = [*_STAGED, _FIRST_COMMIT] if operation == "CREATE" else _STAGED
         statements += [
-            {"Effect": "Allow", "Action": list(_PUTS), "Resource": [f"{table}/{path}" for path in puts]},
+            {
+                "Effect": "Allow",
+                "Action": list(_WRITE_ACTIONS),
+                "Resource": [f"{table}/{path}" for path in puts],
+            },
             {
                 "Effect": "Deny",
                 "Action": "s3:PutObject",
@@ -201,10 +205,10 @@ def session_policy(location: str, operation: Use, role_arn: str = "") -> dict[st
 def _refused(error: Any, location: str) -> Exception:
     answered = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    code = str(answered.get("Code", ""))[:_SHOWN]
+    code = str(answered.get("Code", ""))[:_MAX_SHOWN]
     if code in _NO_STS or status in (404, 405, 501):
         return _no_sts(location)
-    message = f"{code}: {str(answered.get('Message', ''))[:_SHOWN]}".rstrip(".: ")
+    message = f"{code}: {str(answered.get('Message', ''))[:_MAX_SHOWN]}".rstrip(".: ")
     if status >= 500 or status == 429:  # noqa: PLR2004 - HTTP's
         return StorageError(
             f"AWS STS did not issue credentials for {location}: {message}; try again.", location=location

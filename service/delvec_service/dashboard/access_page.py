@@ -19,7 +19,7 @@ from delvec_service.dashboard.visit import Refused, Visit
 __all__ = ["audit", "create_token", "grant", "revoke_token", "show"]
 
 _SCOPES: Final = get_args(GrantScope)
-_ON: Final = {"table": "table", "pattern": "pattern", "namespace": "namespace"}
+_TARGET_FIELDS: Final = {"table": "table", "pattern": "pattern", "namespace": "namespace"}
 _LIFETIMES: Final = {"30": "30 days", "90": "90 days", "365": "a year", "": "no end"}
 
 
@@ -59,10 +59,12 @@ async def grant(visit: Visit) -> Response:
     if await _is_open(visit):
         return await show(visit)
     scope, target, grantee = (form.get(name, "").strip() for name in ("scope", "target", "grantee"))
-    on: dict[str, Any] = {_ON[scope]: target} if scope in _ON else {"all-tables": True}
-    where = f"on {scope} {form.get('called', target)}" if scope in _ON else "on all tables"
+    on: dict[str, Any] = {_TARGET_FIELDS[scope]: target} if scope in _TARGET_FIELDS else {"all-tables": True}
+    where = f"on {scope} {form.get('called', target)}" if scope in _TARGET_FIELDS else "on all tables"
     if form.get("do") == "revoke":
-        query = urlencode({"grantee": grantee} | ({"all-tables": "true"} if scope not in _ON else on))
+        query = urlencode(
+            {"grantee": grantee} | ({"all-tables": "true"} if scope not in _TARGET_FIELDS else on)
+        )
         answer = await visit.send("DELETE", f"/v1/grants?{query}")
         notice = f"{grantee} no longer has a role {where}."
     else:

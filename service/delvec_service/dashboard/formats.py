@@ -31,7 +31,7 @@ __all__ = [
     "span",
 ]
 
-_NOTHING: Final = "-"
+_NO_VALUE: Final = "-"
 _TENTHS: Final = 10
 _TITLES: Final = {
     "system.data-compaction": "Compaction",
@@ -54,12 +54,12 @@ _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 def size(value: float | None) -> str:
     """Return a number of bytes with a unit."""
-    return _NOTHING if value is None else byte_size_text(value)
+    return _NO_VALUE if value is None else byte_size_text(value)
 
 
 def count(value: float | None) -> str:
     """Return a number with separators."""
-    return _NOTHING if value is None else f"{value:,.0f}"
+    return _NO_VALUE if value is None else f"{value:,.0f}"
 
 
 def rate(value: float) -> str:
@@ -71,7 +71,7 @@ def rate(value: float) -> str:
 
 def counted(value: float | None, noun: str) -> str:
     """Return a number of things, such as ``1 file`` or ``2,000 files``."""
-    return f"{_NOTHING} {noun}s" if value is None else texts.counted(value, noun)
+    return f"{_NO_VALUE} {noun}s" if value is None else texts.counted(value, noun)
 
 
 def measured(value: float | None, unit: str) -> str:
@@ -81,13 +81,13 @@ def measured(value: float | None, unit: str) -> str:
 
 def percent(value: float | None) -> str:
     """Return a share as a percentage."""
-    return _NOTHING if value is None else f"{value * 100:.1f} %"
+    return _NO_VALUE if value is None else f"{value * 100:.1f} %"
 
 
 def moment(value: str | float | None) -> str:
     """Return a time in UTC, from ISO 8601 or milliseconds."""
     if value is None:
-        return _NOTHING
+        return _NO_VALUE
     try:
         return f"{instant(value):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
@@ -97,7 +97,7 @@ def moment(value: str | float | None) -> str:
 def age(value: str | float | None) -> str:
     """Return how long ago a time was, in words."""
     if value is None:
-        return _NOTHING
+        return _NO_VALUE
     try:
         seconds = (datetime.now(UTC) - instant(value)).total_seconds()
     except (ValueError, OverflowError, OSError):
@@ -108,7 +108,7 @@ def age(value: str | float | None) -> str:
 def span(value: float | None) -> str:
     """Return seconds in the largest unit that fits; a tenth of it matters below ten."""
     if value is None:
-        return _NOTHING
+        return _NO_VALUE
     for seconds, unit in (*_SPANS, (1, "s")):
         if value >= seconds:
             number = value / seconds
@@ -118,7 +118,7 @@ def span(value: float | None) -> str:
 
 def whole(score: float | None) -> str:
     """Return a score, rounded down so that an insufficient one does not look sufficient."""
-    return _NOTHING if score is None else f"{int(score)}"
+    return _NO_VALUE if score is None else f"{int(score)}"
 
 
 def band(score: float | None) -> str:

@@ -16,7 +16,7 @@ from delvec_service.dashboard.visit import Visit
 
 __all__ = ["conflicts", "running", "show"]
 
-_NEEDY: Final = "20"
+_MAX_TABLES: Final = "20"
 _RUNS: Final = "100"
 
 
@@ -30,7 +30,7 @@ async def show(visit: Visit) -> Response:
     tasks, runs, neediest, policies = await asyncio.gather(
         visit.get("/v1/maintenance-tasks"),
         visit.get("/v1/maintenance-runs", limit=_RUNS, **filters),
-        visit.get("/v1/health", **{"page-size": _NEEDY}),
+        visit.get("/v1/health", **{"page-size": _MAX_TABLES}),
         visit.get("/v1/policies"),
     )
     return visit.page(

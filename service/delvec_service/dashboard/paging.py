@@ -11,7 +11,7 @@ from delvec_service.dashboard.visit import Visit
 
 __all__ = ["Pages"]
 
-_LONGEST: Final = 4000
+_MAX_LENGTH: Final = 4000
 """Characters of the tokens in an address: proxies refuse long ones."""
 
 
@@ -61,7 +61,7 @@ class Pages:
         """Return the same with the token of the next page, if there is one."""
         if token:
             before = [*self._before, self.token]
-            while sum(map(len, before)) > _LONGEST:
+            while sum(map(len, before)) > _MAX_LENGTH:
                 del before[0]
             self.following = self._address(token, before)
         return self

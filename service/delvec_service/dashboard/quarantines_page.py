@@ -17,7 +17,7 @@ from delvec_service.dashboard.visit import Visit, resource
 __all__ = ["show"]
 
 _TABLES: Final = "50"
-_ENOUGH: Final = 50
+_MAX_QUARANTINES: Final = 50
 _PATIENCE_SECONDS: Final = 2.0
 _AT_ONCE: Final = 8
 
@@ -44,7 +44,7 @@ async def show(visit: Visit) -> Response:
             num_answered += 1
             holding += [{"table": table, **one} for one in quarantines]
         after = listing["next-page-token"]
-        if not after or len(holding) >= _ENOUGH or time.monotonic() > until:
+        if not after or len(holding) >= _MAX_QUARANTINES or time.monotonic() > until:
             break
         place = {"page-token": after}
     return visit.page(

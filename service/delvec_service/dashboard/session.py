@@ -11,7 +11,7 @@ __all__ = ["CSRF_FIELD", "Session"]
 CSRF_FIELD: Final = "csrf-token"
 _TOKEN: Final = "delvec_token"  # noqa: S105 - the cookie's name
 _CSRF: Final = "delvec_csrf"
-_LONGEST: Final = 16_384
+_MAX_LENGTH: Final = 16_384
 
 
 class Session:
@@ -29,7 +29,7 @@ class Session:
 
     def __init__(self, request: Request) -> None:
         self._is_secure = request.url.scheme == "https"
-        self.token = request.cookies.get(_TOKEN, "")[:_LONGEST] or None
+        self.token = request.cookies.get(_TOKEN, "")[:_MAX_LENGTH] or None
         given = request.cookies.get(_CSRF, "")
         self._is_new = not 20 <= len(given) <= 100  # noqa: PLR2004 - as token_urlsafe makes them
         self.csrf = secrets.token_urlsafe(32) if self._is_new else given

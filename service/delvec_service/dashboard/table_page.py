@@ -1,6 +1,6 @@
 """One table: advice, files, trends, maintenance, history, conflicts and schema, each a tab of its own.
 
-Tested in `tests/integration/service/dashboard/test_table.py` and `tests/integration/service/dashboard/test_actions.py`.
+Tested in `tests/integration/service/dashboard/test_table.py` and `tests/integration/service/dashboard/test_table_actions.py`.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from delvec_maintenance.health.advice import steps
 from delvec_service.auth.principals import at_least
-from delvec_service.dashboard.actions import ACTIONS, BY_ADVICE, CHANGES, MENU, Action
 from delvec_service.dashboard.charts import ROWS, charts, commit_charts
 from delvec_service.dashboard.formats import columns
 from delvec_service.dashboard.results import sentences
+from delvec_service.dashboard.table_actions import ACTIONS, BY_ADVICE, CHANGES, MENU, Action
 from delvec_service.dashboard.tasks import Tasks
 from delvec_service.dashboard.visit import Refused, Visit, resource
 

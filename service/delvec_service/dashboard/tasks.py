@@ -1,6 +1,6 @@
 """Tasks on a table's page: those that people started there, in this process, and those that engines report.
 
-Tested in `tests/integration/service/dashboard/test_actions.py`.
+Tested in `tests/integration/service/dashboard/test_table_actions.py`.
 """
 
 import time

@@ -3,7 +3,7 @@
 from typing import Final, cast
 
 from delvec_contract.events import CloudEvent, EventType
-from delvec_service.store.events import Outbox, StoredEvent
+from delvec_service.store.event_store import Outbox, StoredEvent
 
 __all__ = ["cloud_event", "cursor_of", "position_of"]
 

@@ -18,7 +18,7 @@ from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.snapshots.history_entry import history_entry
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.store.events import Event, EventMark, EventStore, event_id
+from delvec_service.store.event_store import Event, EventMark, EventStore, event_id
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import Tables

@@ -29,7 +29,7 @@ from delvec_service.background_worker import BackgroundWorker
 from delvec_service.config import Webhook
 from delvec_service.events.cloud_events import cloud_event
 from delvec_service.logs import logger
-from delvec_service.store.events import Delivery, EventStore
+from delvec_service.store.event_store import Delivery, EventStore
 
 __all__ = ["Webhooks", "signature"]
 

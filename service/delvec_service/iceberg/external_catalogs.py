@@ -18,7 +18,7 @@ from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata
 __all__ = ["ALL", "ExternalCatalogs", "catalog_and_table"]
 
 ALL: Final = "*"
-_TRIES: Final = 5
+_ATTEMPTS: Final = 5
 _MAIN: Final = "main"
 
 
@@ -63,7 +63,7 @@ class ExternalCatalogs:
         full = ".".join((name, *identifier))
         try:
             catalog = self._catalog(name)
-            for _ in range(_TRIES):
+            for _ in range(_ATTEMPTS):
                 if catalog.point(identifier, directory):
                     return full
         except DelvecError:
@@ -77,7 +77,7 @@ class ExternalCatalogs:
                 table=table,
             ) from error
         raise IcebergCatalogError(
-            f"Other writers changed table '{full}' of the Iceberg catalog first, {_TRIES} times; try again.",
+            f"Other writers changed table '{full}' of the Iceberg catalog first, {_ATTEMPTS} times; try again.",
             catalog=name,
             table=table,
         )

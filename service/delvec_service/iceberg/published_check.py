@@ -60,7 +60,15 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["PublishedCheck", "check_published"]
 
-_JUNK: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RuntimeError)
+_INVALID_METADATA: Final = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    StopIteration,
+    RuntimeError,
+)
 """Errors for metadata that violates the specification; Arrow's errors are ValueErrors or TypeErrors."""
 
 _Expected: TypeAlias = tuple[pa.Table, dict[str, DeltaVector], list[Finding]]
@@ -128,7 +136,7 @@ def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirecto
         _Check(loader, table, directory, publication, check_result).run()
     except StorageError:
         raise
-    except (CorruptIcebergMetadata, *_JUNK) as error:
+    except (CorruptIcebergMetadata, *_INVALID_METADATA) as error:
         said = (
             error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {str(error)[:200]}"
         )
@@ -246,7 +254,7 @@ class _Check:
                 entries = self._read(manifest)
                 self._done.findings += manifest_findings(manifest, entries, self._of)
                 part = pa.Table.from_batches([columns_of(entries, manifest)])
-            except (CorruptIcebergMetadata, *_JUNK) as error:
+            except (CorruptIcebergMetadata, *_INVALID_METADATA) as error:
                 path = str(manifest["manifest_path"])
                 said = error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {error}"
                 self._done.findings.append(

@@ -26,7 +26,7 @@ from delvec_storage.files import Allowed
 
 __all__ = ["Checked", "Orphan", "check", "checked_log", "state_findings"]
 
-_TRIES: Final = 3
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def check(
     objects: ObjectStore,
     table: str,
     *,
-    allowed: Allowed,
+    is_allowed: Allowed,
     data_files: bool = True,
     ledgered: Sequence[LedgerFile] = (),
     overwritten: Sequence[Overwritten] = (),
@@ -83,7 +83,7 @@ def check(
         loader: its snapshots are compared with the commits.
         objects: the table's files.
         table: the table's name, for messages.
-        allowed: whether a file outside the table may be accessed.
+        is_allowed: whether a file outside the table may be accessed.
         data_files: whether to look up each live data file in storage.
         ledgered: the files in the ledger.
         overwritten: own commits that other writers replaced.
@@ -100,7 +100,7 @@ def check(
     def look(snapshot: Snapshot) -> tuple[list[Finding], FileCheckResult, set[str]]:
         return (
             state_findings(log, snapshot),
-            check_files(snapshot, objects, table, allowed, data_files=data_files),
+            check_files(snapshot, objects, table, is_allowed, data_files=data_files),
             _named_by(snapshot.live, ledger_paths),
         )
 
@@ -155,7 +155,7 @@ def checked_log(reader: LogReader, ledger_paths: frozenset[str] = frozenset()) -
         StorageError: storage did not answer.
         ServiceUnavailable: it is repeatedly cleaned up.
     """
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         try:
             return LogCheck(reader, reader.list_all(), ledger_paths)
         except CleanedUpError as error:

@@ -119,7 +119,7 @@ def health_answer(
     watch: HealthWatch,
     table: OpenTable,
     overwritten: Sequence[Overwritten],
-    asked: HealthParameters,
+    request: HealthParameters,
 ) -> HealthResponse:
     """Return the health of a table, and keep a sample of it.
 
@@ -128,12 +128,12 @@ def health_answer(
         watch: keeps samples.
         table: the table.
         overwritten: own commits that other writers replaced.
-        asked: what to report of which version; by default of the newest.
+        request: what to report of which version; by default of the newest.
     """
-    version, timestamp = asked.version, asked.timestamp
+    version, timestamp = request.version, request.timestamp
     is_newest = version is None and timestamp is None
     counts = watch.counts(table.record.id) if is_newest else None
-    paths = [parse_path(name) for name in asked.column or ()]
+    paths = [parse_path(name) for name in request.column or ()]
 
     def look(snapshot: Snapshot) -> HealthResponse:
         table_health = health(
@@ -141,10 +141,10 @@ def health_answer(
             table.objects,
             table.name,
             vector_file_size=watch.vector_file_size,
-            traced=asked.files,
-            partitions=asked.partitions,
+            traced=request.files,
+            partitions=request.partitions,
             columns=paths,
-            problems=watch.damage.look(table, snapshot, failed=asked.file or ()) if is_newest else (),
+            problems=watch.damage.look(table, snapshot, failed=request.file or ()) if is_newest else (),
         )
         lags = iceberg_lags(loader, table, snapshot) if is_newest else ()
         if is_newest:

@@ -17,7 +17,7 @@ from delvec_service.snapshots.log_reader import LogReader
 
 __all__ = ["CleanedUpError", "LogCheck"]
 
-_AHEAD: Final = 16
+_READ_AHEAD: Final = 16
 
 
 class CleanedUpError(Exception):
@@ -138,9 +138,9 @@ class LogCheck:
         if self._reader.objects.location.startswith(("file:", "memory:")):
             yield from map(get, versions)
             return
-        with ThreadPoolExecutor(_AHEAD, "delvec-log") as pool:
-            for start in range(0, len(versions), _AHEAD):
-                yield from pool.map(get, versions[start : start + _AHEAD])
+        with ThreadPoolExecutor(_READ_AHEAD, "delvec-log") as pool:
+            for start in range(0, len(versions), _READ_AHEAD):
+                yield from pool.map(get, versions[start : start + _READ_AHEAD])
 
     def _gap(self, first: int) -> None:
         there = [version for version in self.listing.commits if version > first]

@@ -31,9 +31,9 @@ _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
 _SAMPLES_SHARE: Final = 0.02
 _CONVERSIONS_SHARE: Final = 0.25
-_OVERALL: Final = 0.1
-_SAMPLES_OVERALL: Final = 0.03
-_CONVERSIONS_OVERALL: Final = 0.5
+_OVERALL_SHARE: Final = 0.1
+_SAMPLES_OVERALL_SHARE: Final = 0.03
+_CONVERSIONS_OVERALL_SHARE: Final = 0.5
 """Of a processor, for all tables together: with commits to many tables, theirs alone would leave little to the commits."""
 _SETTLED_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
@@ -87,9 +87,11 @@ class LogMaintenance:
         self._iceberg = iceberg
         # Checkpoints and samples take longer the larger the table; checksums must not wait for them.
         self._checksums = self._worker("checksums", self._checksum)
-        self._samples = self._worker("health", self._sample, _SAMPLES_SHARE, _SAMPLES_OVERALL)
+        self._samples = self._worker("health", self._sample, _SAMPLES_SHARE, _SAMPLES_OVERALL_SHARE)
         self._keepers = self._worker("checkpoints", self._keep)
-        self._conversions = self._worker("iceberg", self._convert, _CONVERSIONS_SHARE, _CONVERSIONS_OVERALL)
+        self._conversions = self._worker(
+            "iceberg", self._convert, _CONVERSIONS_SHARE, _CONVERSIONS_OVERALL_SHARE
+        )
 
     def backlog(self) -> Mapping[str, int]:
         """Return how many tables are waiting for each task."""
@@ -156,7 +158,7 @@ class LogMaintenance:
         return (self._checksums, self._samples, self._keepers, self._conversions)
 
     def _worker(
-        self, name: str, task: Callable[[_Work], None], share: float = _SHARE, overall: float = _OVERALL
+        self, name: str, task: Callable[[_Work], None], share: float = _SHARE, overall: float = _OVERALL_SHARE
     ) -> BackgroundWorker[_Work]:
         """Return a worker that uses a limited share of the time for each table, so that commits can continue.
 

@@ -36,7 +36,7 @@ _MAX_BYTES: Final = 1 << 30
 """Bytes of a data file and change files to compare in memory."""
 _MAX_DECODED: Final = 4 << 30
 _CHANGE_TYPE: Final = "_change_type"
-_BEFORE: Final = ("delete", "update_preimage")
+_PREIMAGE_TYPES: Final = ("delete", "update_preimage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class LostVectors:
         listing: its commits, from the oldest needed.
         location: of the table.
         rows: reads deletion vectors that exist.
-        allowed: whether a file outside the table may be read.
+        is_allowed: whether a file outside the table may be read.
     """
 
     reader: LogReader
     listing: LogListing
     location: str
     rows: Rows
-    allowed: Allowed
+    is_allowed: Allowed
     _histories: dict[str, list[_Step]] = field(default_factory=dict)
 
     def follow(self, keys: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ class LostVectors:
                 changed = self._read(file.path)
                 if changed.column_names.count(_CHANGE_TYPE) != 1:
                     raise pa.ArrowInvalid(f"'{file.path}' is not a change file")
-                kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_BEFORE))
+                kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_PREIMAGE_TYPES))
                 preimages.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
         if not preimages:
             return BitMap64()
@@ -204,7 +204,7 @@ class LostVectors:
         return BitMap64(np.flatnonzero(like).astype(np.uint64).tolist())
 
     def _read(self, path: str) -> pa.Table:
-        with storage.open_input(self.location, path, is_allowed=self.allowed) as source:
+        with storage.open_input(self.location, path, is_allowed=self.is_allowed) as source:
             file = open_parquet(source, path)
             groups = range(file.metadata.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MAX_DECODED:

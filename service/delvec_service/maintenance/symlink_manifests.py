@@ -28,7 +28,7 @@ __all__ = ["Generated", "SymlinkManifests"]
 
 _AT_ONCE: Final = 8
 _MAX_KNOWN: Final = 10_000
-_EVER: Final = 1 << 62
+_NO_AGE_LIMIT: Final = 1 << 62
 _ROUNDS: Final = 3
 """How many times to check for newer versions: a table that is written all the time always has one."""
 _NAME: Final = "manifest"
@@ -206,7 +206,7 @@ def _stale(table: OpenTable, written_directories: Collection[str]) -> set[str]:
 
 def _remove(table: OpenTable, directories: Collection[str]) -> None:
     paths = [f"{_path(each)}/{name}" for each in sorted(directories) for name in (_CHECKSUM, _NAME)]
-    done = delete_files(table.location, paths, _EVER, is_allowed=table.roots.allows)
+    done = delete_files(table.location, paths, _NO_AGE_LIMIT, is_allowed=table.roots.allows)
     if done.error is not None:
         raise done.error
     above = {

@@ -32,13 +32,13 @@ from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.operations.call import Call
 from delvec_service.snapshots.time_travel import moment_of
-from delvec_service.store.audit import AuditRecord
+from delvec_service.store.audit_store import AuditRecord
 from delvec_service.store.grants import GrantRecord, TokenRecord
 
 
 def get_access(call: Call[AccessParameters]) -> AccessResponse:
     """Return the principal that the token belongs to, and the grants that apply to it."""
-    access, table = call.access, call.asked.table
+    access, table = call.access, call.request.table
     principal, role = access.principal, None
     if table is not None:
         record = call.service.tables.find(table, access)
@@ -59,10 +59,10 @@ def create_token(call: Call[TokenRequest]) -> CreatedToken:
     Only this answer contains the token: the service stores a hash. If the service accepted requests without a token
     so far, it requires one from now on.
     """
-    asked = call.asked
-    bind_log_context(change=f"token {asked.name} of {asked.principal or asked.name}")
+    request = call.request
+    bind_log_context(change=f"token {request.name} of {request.principal or request.name}")
     made, secret = call.service.directory.create(
-        asked.name, asked.principal, asked.expires_at, call.access.name
+        request.name, request.principal, request.expires_at, call.access.name
     )
     return CreatedToken(**_token(made).model_dump(), token=secret)
 
@@ -83,10 +83,12 @@ def grant_role(call: Call[GrantRequest]) -> RoleGrant:
 
     It replaces the grantee's previous role there.
     """
-    asked = call.asked
-    bind_log_context(change=f"{asked.role} on {_described(asked)} for {asked.grantee}")
+    request = call.request
+    bind_log_context(change=f"{request.role} on {_described(request)} for {request.grantee}")
     scope, target, table = _scope(call)
-    made = GrantRecord(asked.grantee, asked.role, scope, target, datetime.now(UTC), call.access.name, table)
+    made = GrantRecord(
+        request.grantee, request.role, scope, target, datetime.now(UTC), call.access.name, table
+    )
     call.service.directory.grant(made)
     return _grant(made)
 
@@ -99,23 +101,24 @@ def list_grants(call: Call[GrantsParameters]) -> GrantsResponse:
         grants=[
             _grant(one)
             for one in listed
-            if call.asked.grantee in (None, one.grantee) and _administers(call.access, one)
+            if call.request.grantee in (None, one.grantee) and _administers(call.access, one)
         ]
     )
 
 
 def revoke_role(call: Call[GrantParameters]) -> None:
     """Revoke a role where it was granted."""
-    asked = call.asked
+    request = call.request
     if (
-        sum(each is not None for each in (asked.table, asked.pattern, asked.namespace)) + asked.all_tables
+        sum(each is not None for each in (request.table, request.pattern, request.namespace))
+        + request.all_tables
         != 1
     ):
         raise BadRequest("Give exactly one of table, pattern, namespace and all-tables.")
-    bind_log_context(change=f"no role on {_described(asked)} for {asked.grantee}")
+    bind_log_context(change=f"no role on {_described(request)} for {request.grantee}")
     scope, target, _ = _scope(call)
     call.service.directory.revoke(
-        GrantRecord(asked.grantee, "admin", scope, target, datetime.now(UTC), call.access.name)
+        GrantRecord(request.grantee, "admin", scope, target, datetime.now(UTC), call.access.name)
     )
 
 
@@ -124,7 +127,7 @@ def vend_credentials(call: Call[CredentialsParameters]) -> CredentialsResponse:
 
     Commits still go through the service: no credentials allow writing to the log.
     """
-    table, operation = call.table, call.asked.operation
+    table, operation = call.table, call.request.operation
     bind_log_context(change=operation)
     if operation == "READ_WRITE":
         call.access.require(table.record, "writer")
@@ -147,41 +150,41 @@ def list_audit(call: Call[AuditParameters]) -> AuditResponse:
 
     Maintainers see the entries of their tables; admins of everything see all entries.
     """
-    asked, audit = call.asked, call.service.audit
+    request, audit = call.request, call.service.audit
     about = _about(call)
-    since = moment_of("since", asked.since)
+    since = moment_of("since", request.since)
     audit.flush()  # Written first, so that callers see their own changes.
     page = audit.store.page(
         **about,
-        principal=asked.principal,
-        outcome=asked.outcome,
+        principal=request.principal,
+        outcome=request.outcome,
         since=since,
-        before=asked.page_token or None,
-        limit=asked.page_size,
+        before=request.page_token or None,
+        limit=request.page_size,
     )
     return AuditResponse(
         entries=[_entry(one) for one in page],
-        next_page_token=page[-1].id if len(page) == asked.page_size else None,
+        next_page_token=page[-1].id if len(page) == request.page_size else None,
     )
 
 
-def _described(asked: GrantRequest | GrantParameters) -> str:
-    return asked.table or asked.pattern or asked.namespace or "everything"
+def _described(request: GrantRequest | GrantParameters) -> str:
+    return request.table or request.pattern or request.namespace or "everything"
 
 
 def _scope(call: Call[GrantRequest] | Call[GrantParameters]) -> tuple[GrantScope, str, str | None]:
     """Return the scope and target of a grant, and the table's name. Only their admins may ask."""
-    access, asked = call.access, call.asked
-    if asked.table is not None:
-        bind_log_context(table=asked.table)
-        record = call.service.tables.find(asked.table, access)
+    access, request = call.access, call.request
+    if request.table is not None:
+        bind_log_context(table=request.table)
+        record = call.service.tables.find(request.table, access)
         bind_log_context(table=record.name, table_id=record.id)
-        access.require(record, "admin", asked.table)
+        access.require(record, "admin", request.table)
         return "table", record.id, record.name
     scope: GrantScope = (
-        "all" if asked.all_tables else "namespace" if asked.namespace is not None else "pattern"
+        "all" if request.all_tables else "namespace" if request.namespace is not None else "pattern"
     )
-    target = asked.namespace or asked.pattern or ""
+    target = request.namespace or request.pattern or ""
     access.require_scope(scope, target, "admin")
     return scope, target, None
 
@@ -223,7 +226,7 @@ def _about(call: Call[AuditParameters]) -> dict[str, str]:
     Maintainers of only that table get the entries recorded under its id: its name may have belonged to another table
     before.
     """
-    access, table = call.access, call.asked.table
+    access, table = call.access, call.request.table
     if table is None:
         access.require_all("admin", "the audit log (pass table= for one table's entries)")
         return {}

@@ -1,6 +1,6 @@
 """Changes of tables that are computed from their newest version: ALTER TABLE, RESTORE and repairs.
 
-Tested in `tests/integration/service/alter_table/test_alter.py` and `tests/integration/service/alter_table/test_restore.py`.
+Tested in `tests/integration/service/alter_table/test_alteration_commit.py` and `tests/integration/service/alter_table/test_restore.py`.
 """
 
 from typing import Final
@@ -14,22 +14,22 @@ from delvec_contract.maintenance import (
     RestoreResponse,
     UnrepairedFinding,
 )
-from delvec_service.alter_table.alter import Altered, Unchanged, alter
+from delvec_service.alter_table.alteration_commit import Altered, Unchanged, alter
 from delvec_service.alter_table.repair import Repaired, repair
 from delvec_service.alter_table.restore import NotRestored, Restored, restore
 from delvec_service.commits.commit import Rebased
 from delvec_service.logs import bind_log_context
 from delvec_service.operations.call import Call, transaction_id
 
-_SHOWN: Final = 1000
+_MAX_SHOWN: Final = 1000
 
 
 def alter_table(call: Call[AlterRequest]) -> AlterResponse:
     """Apply changes in order and commit them together. A conflict returns status 409 and names the winning commit."""
-    table, service, asked = call.table, call.service, call.asked
-    key = transaction_id(asked.transaction_id, call.key)
-    bind_log_context(change=", ".join(each.change for each in asked.changes))
-    result = alter(table, service.loader, service.commits, service.log_maintenance, asked, key)
+    table, service, request = call.table, call.service, call.request
+    key = transaction_id(request.transaction_id, call.key)
+    bind_log_context(change=", ".join(each.change for each in request.changes))
+    result = alter(table, service.loader, service.commits, service.log_maintenance, request, key)
     if isinstance(result, Altered):
         commit = result.committed
         return AlterResponse(
@@ -52,16 +52,16 @@ def alter_table(call: Call[AlterRequest]) -> AlterResponse:
 
 def restore_table(call: Call[RestoreRequest]) -> RestoreResponse:
     """Restore the table to an earlier version, in one commit. The history stays."""
-    table, service, asked = call.table, call.service, call.asked
-    target = f"to {asked.timestamp if asked.version is None else f'version {asked.version}'}"
-    bind_log_context(change=f"dry run {target}" if asked.dry_run else target)
+    table, service, request = call.table, call.service, call.request
+    target = f"to {request.timestamp if request.version is None else f'version {request.version}'}"
+    bind_log_context(change=f"dry run {target}" if request.dry_run else target)
     result = restore(
         table,
         service.loader,
         service.commits,
         service.deletion_locks,
         service.clone_store,
-        asked,
+        request,
         call.key,
     )
     if isinstance(result, Restored):
@@ -90,10 +90,10 @@ def restore_table(call: Call[RestoreRequest]) -> RestoreResponse:
 
 def repair_table(call: Call[RepairRequest]) -> RepairResponse:
     """Repair the findings that have exactly one right fix, in one commit. Returns what is left to do, and why."""
-    table, service, asked = call.table, call.service, call.asked
-    if asked.dry_run:
+    table, service, request = call.table, call.service, call.request
+    if request.dry_run:
         bind_log_context(change="dry run")
-    repair_result = repair(table, service.loader, service.commits, asked, call.transaction_id)
+    repair_result = repair(table, service.loader, service.commits, request, call.transaction_id)
     if not isinstance(repair_result, Repaired):
         raise repair_result.error(table.name)
     left = sorted(repair_result.left, key=lambda each: each.finding.severity)
@@ -102,7 +102,7 @@ def repair_table(call: Call[RepairRequest]) -> RepairResponse:
         result="committed"
         if repair_result.versions
         else "dry-run"
-        if asked.dry_run and repair_result.repairs
+        if request.dry_run and repair_result.repairs
         else "nothing-to-do",
         version=repair_result.versions[-1] if repair_result.versions else None,
         versions=repair_result.versions,
@@ -120,7 +120,7 @@ def repair_table(call: Call[RepairRequest]) -> RepairResponse:
                 repair=each.what,
                 reason=each.why,
             )
-            for each in repair_result.repairs[:_SHOWN]
+            for each in repair_result.repairs[:_MAX_SHOWN]
         ],
         unrepaired=[
             UnrepairedFinding(
@@ -131,7 +131,7 @@ def repair_table(call: Call[RepairRequest]) -> RepairResponse:
                 message=each.finding.message,
                 reason=each.reason,
             )
-            for each in left[:_SHOWN]
+            for each in left[:_MAX_SHOWN]
         ],
         operation_metrics=dict(repair_result.metrics),
     )

@@ -21,7 +21,7 @@ from delvec_service.store.registry import TableRecord
 
 __all__ = ["Call", "function_of", "opened", "transaction_id", "validated"]
 
-_Asked = TypeVar("_Asked")
+_Request = TypeVar("_Request")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _FUNCTIONS: Final = {
@@ -44,13 +44,13 @@ _FUNCTIONS: Final = {
 _MODULES: Final = {name: module for module, names in _FUNCTIONS.items() for name in names.split()}
 
 
-class Call(Generic[_Asked]):
+class Call(Generic[_Request]):
     """A call of an operation.
 
     Args:
         service: the service.
         access: what the caller may do.
-        asked: the body, or the parameters of the query.
+        request: the body, or the parameters of the query.
         path: the parameters of the path.
         key: the idempotency key, if there is one.
         record: of the table in the path, if that was looked up.
@@ -60,14 +60,14 @@ class Call(Generic[_Asked]):
         self,
         service: Service,
         access: Access,
-        asked: _Asked,
+        request: _Request,
         path: Mapping[str, str],
         key: str | None = None,
         record: TableRecord | None = None,
     ) -> None:
         self.service = service
         self.access = access
-        self.asked = asked
+        self.request = request
         self.path = path
         self.key = key
         self._record = record

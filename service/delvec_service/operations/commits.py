@@ -3,7 +3,7 @@
 Commits to one table are in :mod:`delvec_service.commits.commit_answers`.
 
 Tested in `tests/integration/service/commits/test_commit.py` and
-`tests/integration/service/commits/test_multi_table.py`.
+`tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 from delvec_contract.commits import (
@@ -29,7 +29,7 @@ from delvec_service.store.answers import StoredAnswer
 
 def begin_transaction(call: Call[BeginRequest]) -> BeginResponse:
     """Begin a transaction before writing data files. The answer has what the writer needs to know."""
-    return allocation.begin(call.table, call.service.loader, call.service.ledger, call.asked)
+    return allocation.begin(call.table, call.service.loader, call.service.ledger, call.request)
 
 
 def allocate_deletion_vectors(call: Call[AllocateRequest]) -> AllocateResponse:
@@ -39,14 +39,14 @@ def allocate_deletion_vectors(call: Call[AllocateRequest]) -> AllocateResponse:
     """
     target_bytes = call.service.settings.deletion_vector_target_bytes
     return allocation.allocate(
-        call.table, call.service.loader, call.service.ledger, call.asked, target_bytes=target_bytes
+        call.table, call.service.loader, call.service.ledger, call.request, target_bytes=target_bytes
     )
 
 
 def find_commit(call: Call[OutcomeParameters]) -> CommitOutcome:
     """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
     return commit_answers.find_commit(
-        call.service.outcomes, call.table, call.asked.transaction_id, call.asked.read_version
+        call.service.outcomes, call.table, call.request.transaction_id, call.request.read_version
     )
 
 
@@ -55,11 +55,11 @@ def commit_transaction(call: Call[TransactionRequest]) -> tuple[TransactionRespo
 
     A conflict in one table returns status 409, and nothing is committed to any.
     """
-    key = transaction_id(call.asked.transaction_id, call.key)
-    tables = [opened_for(call, each.table, "writer") for each in call.asked.tables]
+    key = transaction_id(call.request.transaction_id, call.key)
+    tables = [opened_for(call, each.table, "writer") for each in call.request.tables]
     bind_log_context(change=", ".join(table.name for table in tables))
     return commit_answers.commit_transaction(
-        call.service.multi_table, call.service.answers, tables, call.asked, key
+        call.service.multi_table, call.service.answers, tables, call.request, key
     )
 
 

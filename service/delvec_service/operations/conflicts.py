@@ -6,7 +6,7 @@ Tested in `tests/integration/service/api/test_conflicts.py`.
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from delvec_contract.conflicts import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_contract.conflicts import CommitConflict, ConflictsResponse
 from delvec_contract.fleet import FleetConflict, FleetConflictsResponse
 from delvec_contract.parameters import AllConflictsParameters, ConflictsParameters
 from delvec_service.auth.principals import at_least
@@ -14,7 +14,7 @@ from delvec_service.operations.call import Call
 from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store import commit_record
 
-_RECENT: Final = timedelta(days=7)
+_DEFAULT_PERIOD: Final = timedelta(days=7)
 
 
 def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
@@ -22,8 +22,8 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
 
     Also returns the outcomes of commits per hour.
     """
-    table, service, asked = call.table, call.service, call.asked
-    start = moment_of("since", asked.since)
+    table, service, request = call.table, call.service, call.request
+    start = moment_of("since", request.since)
     service.health.flush(table.record.id)
     role = call.access.rights.on_table(table.record.id, table.record.name)
     knows_principals = at_least(role, "maintainer")
@@ -31,29 +31,19 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
         table=table.name,
         conflicts=[
             _conflict(one, knows_principals=knows_principals)
-            for one in service.commit_record.conflicts(table.record.id, start, asked.limit)
+            for one in service.commit_record.conflicts(table.record.id, start, request.limit)
         ],
-        intervals=[
-            CommitInterval(
-                since=one.since,
-                seconds=one.seconds,
-                committed=one.commits,
-                rebased=one.rebased,
-                rows_saved=one.rows_saved,
-                conflicts=one.conflicts,
-            )
-            for one in service.commit_record.intervals(table.record.id, start)
-        ],
+        intervals=list(service.commit_record.intervals(table.record.id, start)),
     )
 
 
 def list_all_conflicts(call: Call[AllConflictsParameters]) -> FleetConflictsResponse:
     """Return the conflicting commits of all tables that the caller may read, newest first."""
-    access, service, asked = call.access, call.service, call.asked
-    start = moment_of("since", asked.since) or datetime.now(UTC) - _RECENT
+    access, service, request = call.access, call.service, call.request
+    start = moment_of("since", request.since) or datetime.now(UTC) - _DEFAULT_PERIOD
     visible = access.sees if access.is_restricted else None
     service.health.flush()
-    recorded = service.commit_record.all_conflicts(service.tables.catalog, start, asked.limit, visible)
+    recorded = service.commit_record.all_conflicts(service.tables.catalog, start, request.limit, visible)
     access.is_decided = True
     return FleetConflictsResponse(
         conflicts=[

@@ -13,16 +13,16 @@ from delvec_service.operations.tables import resource
 
 def clone_table(call: Call[CloneRequest]) -> CloneResponse:
     """Clone a version of the table: shallow, which refers to its files, or deep, which copies them."""
-    table, service, access, asked = call.table, call.service, call.access, call.asked
-    bind_log_context(change=f"to {asked.name or asked.location}")
-    access.require_place(service.tables, asked.location, asked.name)
+    table, service, access, request = call.table, call.service, call.access, call.request
+    bind_log_context(change=f"to {request.name or request.location}")
+    access.require_place(service.tables, request.location, request.name)
     clone_result = clone(
         table,
         service.tables,
         service.loader,
         service.commits,
         service.clone_store,
-        asked,
+        request,
         call.transaction_id,
         access,
     )
@@ -49,12 +49,12 @@ def clone_table(call: Call[CloneRequest]) -> CloneResponse:
 
 def convert_to_delta(call: Call[ConvertRequest]) -> ConvertResponse:
     """Create a Delta table from the Parquet files of a directory. The log is written; no data file changes."""
-    service, access, asked = call.service, call.access, call.asked
-    bind_log_context(table=asked.name, change=asked.location)
-    access.require_place(service.tables, asked.location, asked.name)
-    if asked.source_format == "iceberg":
+    service, access, request = call.service, call.access, call.request
+    bind_log_context(table=request.name, change=request.location)
+    access.require_place(service.tables, request.location, request.name)
+    if request.source_format == "iceberg":
         access.require_all("admin", "importing Iceberg tables, whose metadata may name any file,")
-    convert_result = convert(service.tables, service.clone_store, asked, call.transaction_id, access)
+    convert_result = convert(service.tables, service.clone_store, request, call.transaction_id, access)
     record, version = convert_result.record, convert_result.version
     bind_log_context(table=record.name, table_id=record.id, version=version)
     if version is not None:

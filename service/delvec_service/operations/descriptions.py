@@ -20,46 +20,46 @@ from delvec_service.store.open_table import OpenTable
 
 def get_snapshot(call: Call[SnapshotParameters]) -> SnapshotResponse:
     """Return a table's protocol, metadata and totals, at the newest version unless requested otherwise."""
-    table, asked = call.table, call.asked
-    check_moment(asked)
+    table, request = call.table, call.request
+    check_moment(request)
     return snapshot_answer(
         call.service.loader,
         table,
-        version=asked.version,
-        timestamp=asked.timestamp,
-        ranges=asked.range or (),
+        version=request.version,
+        timestamp=request.timestamp,
+        ranges=request.range or (),
     )
 
 
 def get_snapshots(call: Call[SnapshotsRequest]) -> SnapshotsResponse:
     """Return several tables at one moment, as versions to read them at."""
     return snapshots_answer(
-        call.service.loader, [opened_for(call, each, "reader") for each in call.asked.tables]
+        call.service.loader, [opened_for(call, each, "reader") for each in call.request.tables]
     )
 
 
 def get_history(call: Call[HistoryParameters]) -> HistoryResponse:
     """Return the commits that the log still has, newest first, with Delta's columns."""
-    return HistoryResponse(history=history(call.table.objects, call.table.name, call.asked.limit))
+    return HistoryResponse(history=history(call.table.objects, call.table.name, call.request.limit))
 
 
 def get_detail(call: Call[DetailParameters]) -> DetailResponse:
     """Return the details of a table, with Delta's columns."""
     table = call.table
-    check_moment(call.asked)
+    check_moment(call.request)
     snapshot = call.service.loader.load(
-        table.objects, table.name, version=call.asked.version, timestamp=call.asked.timestamp
+        table.objects, table.name, version=call.request.version, timestamp=call.request.timestamp
     )
     return DetailResponse(detail=detail(snapshot, table.name), table_schema=snapshot.schema.to_json())
 
 
-def check_moment(asked: SnapshotParameters | DetailParameters | HealthParameters) -> None:
+def check_moment(request: SnapshotParameters | DetailParameters | HealthParameters) -> None:
     """Reject parameters that name a version twice.
 
     Raises:
         BadRequest: by number, and by time.
     """
-    if asked.version is not None and asked.timestamp is not None:
+    if request.version is not None and request.timestamp is not None:
         raise BadRequest("Give either a version or a timestamp, not both.")
 
 

@@ -28,15 +28,15 @@ _LISTED: Final = "dropped tables by name"
 
 def list_dropped_tables(call: Call[DroppedTablesParameters]) -> DroppedTablesResponse:
     """List the managed tables that were dropped and whose files are not deleted yet, ordered by name."""
-    service, access, asked = call.service, call.access, call.asked
+    service, access, request = call.service, call.access, call.request
     page = access.page(
         service.tables.dropped.page,
         lambda dropped: (dropped.record.name, dropped.record.id),
         lambda dropped: access.sees(dropped.record.id, dropped.record.name),
-        place_of(asked.page_token, _LISTED, str, str) if asked.page_token else ("", ""),
-        asked.page_size,
+        place_of(request.page_token, _LISTED, str, str) if request.page_token else ("", ""),
+        request.page_size,
     )
-    last = page[-1].record if len(page) == asked.page_size else None
+    last = page[-1].record if len(page) == request.page_size else None
     return DroppedTablesResponse(
         tables=[_resource(service, dropped) for dropped in page],
         next_page_token=None if last is None else page_token(_LISTED, last.name, last.id),
@@ -46,9 +46,9 @@ def list_dropped_tables(call: Call[DroppedTablesParameters]) -> DroppedTablesRes
 def undrop_table(call: Call[UndropRequest]) -> TableResource:
     """Bring a dropped table back, with its id, policies and grants."""
     dropped = _dropped(call)
-    if call.asked.name is not None:
-        call.access.require_name(call.asked.name, "maintainer")
-    return resource(call.service.tables.bring_back(dropped.record, call.asked.name))
+    if call.request.name is not None:
+        call.access.require_name(call.request.name, "maintainer")
+    return resource(call.service.tables.bring_back(dropped.record, call.request.name))
 
 
 def delete_dropped_table(call: Call[DeleteDroppedRequest]) -> DeletedTableResponse:
@@ -60,7 +60,7 @@ def delete_dropped_table(call: Call[DeleteDroppedRequest]) -> DeletedTableRespon
         service.clone_store,
         table,
         datetime.now(UTC),
-        retention=_retention(service) if call.asked.enforce_retention else timedelta(0),
+        retention=_retention(service) if call.request.enforce_retention else timedelta(0),
         shows=lambda location: service.tables.places.shows(location, call.access),
     )
     closed(service, table.record)

@@ -19,38 +19,38 @@ def list_events(call: Call[EventsParameters]) -> EventsResponse:
 
     With `Accept: text/event-stream` the answer is a stream of server-sent events, which resumes at `Last-Event-ID`.
     """
-    service, access, asked = call.service, call.access, call.asked
+    service, access, request = call.service, call.access, call.request
     store = service.events.store
     if not store.is_enabled:
         raise BadRequest(
             "This service records no events; set DELVEC_EVENT_DAYS to the days to keep them for."
         )
     table_id = None
-    if asked.table is not None:
-        record = service.tables.find(asked.table, access)
-        access.require(record, "reader", asked.table)
+    if request.table is not None:
+        record = service.tables.find(request.table, access)
+        access.require(record, "reader", request.table)
         table_id = record.id
     outbox = store.outbox()
-    start = outbox.position if asked.cursor == _LATEST else position_of(outbox, asked.cursor)
+    start = outbox.position if request.cursor == _LATEST else position_of(outbox, request.cursor)
     page = access.page(
         lambda after, size: store.page(
             service.tables.catalog,
             after,
-            types=asked.type or (),
+            types=request.type or (),
             table_id=table_id,
-            namespace=asked.namespace,
+            namespace=request.namespace,
             limit=size,
         ),
         lambda one: one.position,
         lambda one: access.sees(one.event.table_id, one.table_name),
         start,
-        asked.limit,
+        request.limit,
     )
     # A page that is not full is the last one.
-    is_full = len(page) == asked.limit
+    is_full = len(page) == request.limit
     end = page[-1].position if is_full else max(outbox.position, *(one.position for one in page), 0)
     return EventsResponse(
         events=[cloud_event(outbox, one) for one in page],
         cursor=cursor_of(outbox, end),
-        complete=asked.cursor is None or start >= outbox.expired,
+        complete=request.cursor is None or start >= outbox.expired,
     )

@@ -11,14 +11,13 @@ from delvec_contract.conflicts import CommitInterval
 from delvec_contract.fleet import DamagedTable, FleetPoint, FleetResponse, FleetTotals
 from delvec_maintenance.health.health_findings import score_band
 from delvec_service.operations.call import Call
-from delvec_service.store import fleet as store_fleet
-from delvec_service.store.fleet import FleetTable
+from delvec_service.store.fleet_store import FleetTable
 
 _HOURS: Final = 24
 _DAYS: Final = 30
-_APART: Final = 2
+_DAYS_APART: Final = 2
 _MAX_DAMAGED: Final = 100
-_DAMAGED: Final = "CHECK"
+_DAMAGE_ACTION: Final = "CHECK"
 """The action that is recommended for a damaged table, and for no other."""
 
 
@@ -37,7 +36,7 @@ def get_fleet(call: Call[None]) -> FleetResponse:
     outcomes = store.commits_by_table(catalog, first, ids)
     hours = store.commits_by_hour(catalog, first, ids)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    times = [today - timedelta(days=days) for days in range(_DAYS, -1, -_APART)]
+    times = [today - timedelta(days=days) for days in range(_DAYS, -1, -_DAYS_APART)]
     totals = _totals("", tables, outcomes)
     past = [one for one in store.points(catalog, times, ids) if one.num_tables]
     by_namespace: dict[str, list[FleetTable]] = {}
@@ -66,11 +65,11 @@ def get_fleet(call: Call[None]) -> FleetResponse:
             for at in (first + timedelta(hours=hour) for hour in range(_HOURS))
             for num_committed, rebased, saved, conflicts in [hours.get(at, (0, 0, 0, 0))]
         ],
-        points=[_point(one.at, one) for one in past] + ([_point(now, totals)] if tables else []),
+        points=past + ([_point(now, totals)] if tables else []),
     )
 
 
-def _point(at: datetime, sums: store_fleet.FleetPoint | FleetTotals) -> FleetPoint:
+def _point(at: datetime, sums: FleetTotals) -> FleetPoint:
     return FleetPoint(
         at=at,
         num_tables=sums.num_tables,
@@ -81,7 +80,7 @@ def _point(at: datetime, sums: store_fleet.FleetPoint | FleetTotals) -> FleetPoi
 
 
 def _is_damaged(table: FleetTable) -> bool:
-    return _DAMAGED in (table.actions or "").split(",")
+    return _DAMAGE_ACTION in (table.actions or "").split(",")
 
 
 def _totals(

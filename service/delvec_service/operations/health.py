@@ -21,39 +21,39 @@ def get_health(call: Call[HealthParameters]) -> HealthResponse:
     missing or damaged, or if the last `…/check` found errors, the score is 0, and only a check is recommended.
     """
     table, service = call.table, call.service
-    check_moment(call.asked)
+    check_moment(call.request)
     overwritten = service.overwrite_watch.overwritten(table.location)
-    return health_answer(service.loader, service.health, table, overwritten, call.asked)
+    return health_answer(service.loader, service.health, table, overwritten, call.request)
 
 
 def list_health_samples(call: Call[HealthSamplesParameters]) -> HealthSamplesResponse:
     """Return the table's health after each version, as recorded at the time. The log is not read."""
-    table, asked = call.table, call.asked
-    start = moment_of("since", asked.since)
-    samples = call.service.health.store.series(table.record.id, start, asked.limit)
+    table, request = call.table, call.request
+    start = moment_of("since", request.since)
+    samples = call.service.health.store.series(table.record.id, start, request.limit)
     return HealthSamplesResponse(table=table.name, samples=list(samples))
 
 
 def list_health(call: Call[HealthListParameters]) -> HealthListResponse:
     """List the registered tables, those that need most maintenance first, as of their newest commits."""
-    access, asked = call.access, call.asked
-    order = f"health by {asked.order_by}"
+    access, request = call.access, call.request
+    order = f"health by {request.order_by}"
     store, catalog = call.service.health.store, call.service.tables.catalog
-    start = place_of(asked.page_token, order, float, str, str) if asked.page_token else None
+    start = place_of(request.page_token, order, float, str, str) if request.page_token else None
     filters: dict[str, Any] = {
-        "min_deleted_ratio": asked.min_deleted_ratio,
-        "search": asked.search,
-        "namespace": asked.namespace,
+        "min_deleted_ratio": request.min_deleted_ratio,
+        "search": request.search,
+        "namespace": request.namespace,
     }
     page = access.page(
-        lambda after, limit: store.page(catalog, asked.order_by, after=after, limit=limit, **filters),
+        lambda after, limit: store.page(catalog, request.order_by, after=after, limit=limit, **filters),
         lambda one: (one.sort_key, one.name, one.id),
         lambda one: access.sees(one.id, one.name),
         start,
-        asked.page_size,
+        request.page_size,
     )
     visible = access.sees if access.is_restricted else None
-    count, left = store.num_listed(catalog, asked.order_by, after=start, visible=visible, **filters)
+    count, left = store.num_listed(catalog, request.order_by, after=start, visible=visible, **filters)
     more = len(page) < left
     return HealthListResponse(
         tables=[

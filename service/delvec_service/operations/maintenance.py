@@ -27,22 +27,22 @@ from delvec_service.logs import bind_log_context
 from delvec_service.maintenance.check import check
 from delvec_service.operations.call import Call
 
-_SHOWN: Final = 1000
+_MAX_SHOWN: Final = 1000
 
 
 def check_table(call: Call[CheckParameters]) -> CheckResponse:
     """Check the log version by version, and the live files in storage. The check changes nothing."""
-    table, service, asked = call.table, call.service, call.asked
+    table, service, request = call.table, call.service, call.request
     check_result = check(
         service.loader,
         table.objects,
         table.name,
-        allowed=table.roots.allows,
-        data_files=asked.data_files,
+        is_allowed=table.roots.allows,
+        data_files=request.data_files,
         ledgered=service.ledger.files(table.record.id),
         overwritten=service.overwrite_watch.compare(table.objects, table.name),
     )
-    published = check_published(service.loader, table) if asked.iceberg else []
+    published = check_published(service.loader, table) if request.iceberg else []
     findings = [*check_result.findings, *(one for each in published for one in each.findings)]
     errors = [finding for finding in findings if finding.severity == "error"]
     warnings = [finding for finding in findings if finding.severity == "warning"]
@@ -70,7 +70,7 @@ def check_table(call: Call[CheckParameters]) -> CheckResponse:
                 message=finding.message,
                 fixed_in=finding.fixed_in,
             )
-            for finding in [*errors, *warnings][:_SHOWN]
+            for finding in [*errors, *warnings][:_MAX_SHOWN]
         ],
         orphans=[
             OrphanFile(
@@ -79,7 +79,7 @@ def check_table(call: Call[CheckParameters]) -> CheckResponse:
                 transaction_id=orphan.transaction_id,
                 state=orphan.state,
             )
-            for orphan in check_result.orphans[:_SHOWN]
+            for orphan in check_result.orphans[:_MAX_SHOWN]
         ],
         iceberg=[
             IcebergChecked(
@@ -96,11 +96,11 @@ def check_table(call: Call[CheckParameters]) -> CheckResponse:
 
 def write_checkpoint(call: Call[CheckpointRequest]) -> CheckpointResponse:
     """Write a checkpoint of the newest version unless it has one. Returns once the checkpoint is durable."""
-    table, service, asked = call.table, call.service, call.asked
-    if asked.dry_run:
+    table, service, request = call.table, call.service, call.request
+    if request.dry_run:
         bind_log_context(change="dry run")
     written, cleaned = service.log_maintenance.checkpoint(
-        table, cleaning=asked.clean_up, dry_run=asked.dry_run
+        table, cleaning=request.clean_up, dry_run=request.dry_run
     )
     return CheckpointResponse(
         table=table.name,
@@ -123,11 +123,11 @@ def write_checkpoint(call: Call[CheckpointRequest]) -> CheckpointResponse:
 
 def generate_manifests(call: Call[GenerateRequest]) -> GenerateResponse:
     """Write manifests of the newest version's data files, for readers that cannot read the Delta log."""
-    table, service, asked = call.table, call.service, call.asked
+    table, service, request = call.table, call.service, call.request
     generate_result = service.manifests.generate(table)
     return GenerateResponse(
         table=table.name,
-        mode=asked.mode,
+        mode=request.mode,
         version=generate_result.version,
         path=f"{table.location}/{MANIFESTS}",
         num_manifests=generate_result.num_manifests,
@@ -138,17 +138,17 @@ def generate_manifests(call: Call[GenerateRequest]) -> GenerateResponse:
 
 def convert_to_iceberg(call: Call[IcebergRequest]) -> IcebergResponse:
     """Update the table's Iceberg metadata to its newest version. Deleted rows become Iceberg deletes."""
-    table, service, asked = call.table, call.service, call.asked
+    table, service, request = call.table, call.service, call.request
     iceberg_table = service.iceberg.publish(
         table,
-        format_version=asked.format_version,
-        squash=asked.squash,
-        catalog=asked.catalog,
+        format_version=request.format_version,
+        squash=request.squash,
+        catalog=request.catalog,
         requester=call.access,
     )
     return IcebergResponse(
         table=table.name,
-        format_version=asked.format_version,
+        format_version=request.format_version,
         metadata_location=iceberg_table.metadata_location,
         delta_version=iceberg_table.delta_version,
         snapshot_id=iceberg_table.snapshot_id,
@@ -162,16 +162,16 @@ def compact_deletion_vectors(call: Call[RepackRequest]) -> RepackResponse:
 
     No data file is touched and no row changes. Concurrent row changes do not conflict.
     """
-    table, service, asked = call.table, call.service, call.asked
-    if asked.dry_run:
+    table, service, request = call.table, call.service, call.request
+    if request.dry_run:
         bind_log_context(change="dry run")
     repack_result = service.vector_compaction.run(
-        table, dry_run=asked.dry_run, user_metadata=asked.user_metadata
+        table, dry_run=request.dry_run, user_metadata=request.user_metadata
     )
     return RepackResponse(
         table=table.name,
         result="dry-run"
-        if asked.dry_run
+        if request.dry_run
         else "nothing-to-do"
         if repack_result.version is None
         else "committed",

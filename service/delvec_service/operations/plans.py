@@ -32,7 +32,7 @@ __all__ = ["plan_of_additions", "plan_of_changes", "plan_scan"]
 def plan_scan(
     service: Service,
     table: OpenTable,
-    asked: PlanRequest,
+    request: PlanRequest,
     *,
     at: int | None = None,
     offset: int = 0,
@@ -43,7 +43,7 @@ def plan_scan(
     Args:
         service: the service.
         table: the table.
-        asked: what to plan; ``page_token`` and ``page_size`` are the caller's business.
+        request: what to plan; ``page_token`` and ``page_size`` are the caller's business.
         at: the version of the first page, for the others.
         offset: number of files to leave out.
         limit: maximum number of files; None for all.
@@ -51,7 +51,7 @@ def plan_scan(
     loader = service.loader
 
     def planned_scan(snapshot: Snapshot) -> PlannedScan:
-        is_old = asked.version is not None or asked.timestamp is not None
+        is_old = request.version is not None or request.timestamp is not None
         with (
             service.observer.plan(table.name),
             naming_vacuum(table, loader, snapshot) if is_old else nullcontext(),
@@ -59,15 +59,15 @@ def plan_scan(
             planned = plan(
                 snapshot,
                 table.name,
-                predicate=asked.predicate,
-                columns=asked.columns,
-                stats=asked.stats,
-                row_ids=asked.row_ids,
-                clustering=asked.clustering,
-                inline_deletion_vectors=asked.inline_deletion_vectors,
+                predicate=request.predicate,
+                columns=request.columns,
+                stats=request.stats,
+                row_ids=request.row_ids,
+                clustering=request.clustering,
+                inline_deletion_vectors=request.inline_deletion_vectors,
                 offset=offset,
                 limit=limit,
-                allowed=table.roots.allows,
+                is_allowed=table.roots.allows,
                 turns=service.plan_queue,
                 observer=service.observer,
             )
@@ -79,8 +79,8 @@ def plan_scan(
         table.objects,
         table.name,
         planned_scan,
-        version=asked.version if at is None else at,
-        timestamp=asked.timestamp if at is None else None,
+        version=request.version if at is None else at,
+        timestamp=request.timestamp if at is None else None,
     )
     snapshot = planned.snapshot
     end = offset + planned.files.num_rows
@@ -103,10 +103,10 @@ def plan_scan(
 
 
 def plan_of_changes(
-    service: Service, table: OpenTable, asked: ChangesRequest, *, max_files: int | None = None
+    service: Service, table: OpenTable, request: ChangesRequest, *, max_files: int | None = None
 ) -> tuple[ChangesResponse, pa.Table]:
     """Plan a read of the change data feed; see :func:`~delvec_service.scans.change_feed_plan.plan_changes`."""
-    planned = plan_changes(service.loader, table, asked, max_files=max_files)
+    planned = plan_changes(service.loader, table, request, max_files=max_files)
     snapshot = planned.snapshot
     answer = ChangesResponse(
         table_id=table.record.id,
@@ -125,10 +125,10 @@ def plan_of_changes(
 
 
 def plan_of_additions(
-    service: Service, table: OpenTable, asked: AdditionsRequest
+    service: Service, table: OpenTable, request: AdditionsRequest
 ) -> tuple[AdditionsResponse, pa.Table]:
     """Plan a step of a stream; see :func:`~delvec_service.scans.stream_plan.plan_additions`."""
-    planned = plan_additions(service.loader, table, asked)
+    planned = plan_additions(service.loader, table, request)
     answer = AdditionsResponse(
         table_id=table.record.id,
         name=table.name,

@@ -30,28 +30,28 @@ from delvec_service.snapshots.time_travel import moment_of
 
 def set_policy(call: Call[PolicyRequest]) -> Policy:
     """Create a maintenance policy, or replace the one with the same name."""
-    service, access, asked = call.service, call.access, call.asked
-    bind_log_context(table=asked.table, change=f"policy {asked.name}")
-    record = None if asked.table is None else service.tables.find(asked.table, access)
+    service, access, request = call.service, call.access, call.request
+    bind_log_context(table=request.table, change=f"policy {request.name}")
+    record = None if request.table is None else service.tables.find(request.table, access)
     if record is not None:
         bind_log_context(table=record.name, table_id=record.id)
-        access.require(record, "maintainer", asked.table)
+        access.require(record, "maintainer", request.table)
     else:
-        access.require_scope(*_scope(asked.pattern), "maintainer")
+        access.require_scope(*_scope(request.pattern), "maintainer")
     with suppress(PolicyNotFound):
-        replaced = service.maintenance.policy(service.tables.catalog, asked.name)
+        replaced = service.maintenance.policy(service.tables.catalog, request.name)
         if not _may(call, replaced, "maintainer"):
             raise PermissionDenied(
-                f"Policy '{asked.name}' already exists for tables that '{access.name}' does not maintain; choose "
+                f"Policy '{request.name}' already exists for tables that '{access.name}' does not maintain; choose "
                 "another name.",
-                policy=asked.name,
+                policy=request.name,
             )
     policy = Policy(
-        name=asked.name,
-        type=asked.type,
-        content=asked.content,
+        name=request.name,
+        type=request.type,
+        content=request.content,
         table_id=None if record is None else record.id,
-        pattern=asked.pattern,
+        pattern=request.pattern,
         updated_at=datetime.now(UTC),
     )
     service.maintenance.set_policy(service.tables.catalog, policy)
@@ -100,19 +100,19 @@ def list_applicable_policies(call: Call[None]) -> PoliciesResponse:
 
 def lease_table(call: Call[LeaseRequest]) -> LeaseResponse:
     """Reserve a table for maintenance, or extend the reservation."""
-    table, asked = call.table, call.asked
-    return call.service.maintenance.lease(table.record.id, table.name, asked.owner, asked.seconds)
+    table, request = call.table, call.request
+    return call.service.maintenance.lease(table.record.id, table.name, request.owner, request.seconds)
 
 
 def release_table(call: Call[LeaseParameters]) -> None:
     """Release a reserved table."""
-    call.service.maintenance.release(call.table.record.id, call.asked.owner)
+    call.service.maintenance.release(call.table.record.id, call.request.owner)
 
 
 def record_run(call: Call[MaintenanceRun]) -> MaintenanceRun:
     """Record a maintenance run and its result."""
     record, service = call.table.record, call.service
-    run = call.asked.model_copy(update={"table": record.name})
+    run = call.request.model_copy(update={"table": record.name})
     service.maintenance.record(record.id, run)
     service.observer.maintained(run.type, run.state)
     return run
@@ -120,20 +120,20 @@ def record_run(call: Call[MaintenanceRun]) -> MaintenanceRun:
 
 def list_runs(call: Call[RunsParameters]) -> MaintenanceRunsResponse:
     """List the maintenance runs of policies, newest first."""
-    service, access, asked = call.service, call.access, call.asked
-    start = moment_of("since", asked.since)
+    service, access, request = call.service, call.access, call.request
+    start = moment_of("since", request.since)
     identifier = None
-    if asked.table is not None:
-        record = service.tables.find(asked.table, access)
-        access.require(record, "reader", asked.table)
+    if request.table is not None:
+        record = service.tables.find(request.table, access)
+        access.require(record, "reader", request.table)
         identifier = record.id
     runs = service.maintenance.runs(
         service.tables.catalog,
         table_id=identifier,
         since=start,
-        run_type=asked.type,
-        state=asked.state,
-        limit=asked.limit,
+        run_type=request.type,
+        state=request.state,
+        limit=request.limit,
         visible=access.sees if access.is_restricted else None,
     )
     access.is_decided = True
@@ -144,8 +144,8 @@ def report_task(call: Call[TaskReport]) -> TaskReport:
     """Report how far a task is: for engines, every second or two while they rewrite files, and when they end."""
     principal = call.access.principal
     who = None if principal is None else principal.name
-    call.service.maintenance.report(call.table.record.id, call.asked, who)
-    return call.asked
+    call.service.maintenance.report(call.table.record.id, call.request, who)
+    return call.request
 
 
 def list_tasks(call: Call[None]) -> MaintenanceTasksResponse:
@@ -160,7 +160,7 @@ def list_all_tasks(call: Call[AllTasksParameters]) -> FleetTasksResponse:
     """List OPTIMIZE and PURGE of all tables, wherever they run: those that run first, then those that ended within a day."""
     service, access = call.service, call.access
     visible = access.sees if access.is_restricted else None
-    tasks = service.maintenance.all_tasks(service.tables.catalog, call.asked.limit, visible)
+    tasks = service.maintenance.all_tasks(service.tables.catalog, call.request.limit, visible)
     access.is_decided = True
     return FleetTasksResponse(tasks=list(tasks))
 

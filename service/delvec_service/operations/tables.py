@@ -15,7 +15,7 @@ from delvec_errors import BadRequest
 from delvec_kernel.alter_table.change_types import AddFeature
 from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.transaction.conflict_checker import Conflict
-from delvec_service.alter_table.alter import alter
+from delvec_service.alter_table.alteration_commit import alter
 from delvec_service.auth.request_access import Access
 from delvec_service.commits import first_commit
 from delvec_service.logs import bind_log_context
@@ -34,7 +34,7 @@ def register_table(call: Call[TableRequest]) -> tuple[TableResource, bool]:
 
     Registering it again has no effect. If you pass a schema, the table is created there first.
     """
-    return register(call.service, call.access, call.asked, call.key)
+    return register(call.service, call.access, call.request, call.key)
 
 
 def begin_table(call: Call[TableRequest]) -> BeginResponse:
@@ -43,13 +43,13 @@ def begin_table(call: Call[TableRequest]) -> BeginResponse:
     Write the data files, whose names include the transaction id, under the location. Then send the same request to
     `POST /v1/tables`, with `first-rows`.
     """
-    service, access, asked = call.service, call.access, call.asked
-    bind_log_context(table=asked.name, change=asked.location)
-    if asked.table_schema is None or asked.first_rows is not None:
+    service, access, request = call.service, call.access, call.request
+    bind_log_context(table=request.name, change=request.location)
+    if request.table_schema is None or request.first_rows is not None:
         raise BadRequest("To begin the creation of a table give its schema, and no first-rows yet.")
-    access.require_place(service.tables, asked.location, asked.name, creates=True)
-    new = _new_table(asked, asked.table_schema, None)
-    table, state = first_commit.begin(service.tables, asked.location, asked.name, new, access)
+    access.require_place(service.tables, request.location, request.name, creates=True)
+    new = _new_table(request, request.table_schema, None)
+    table, state = first_commit.begin(service.tables, request.location, request.name, new, access)
     return BeginResponse(
         **snapshot_fields(table.record, state, service.loader),
         transaction_id=new.transaction_id,
@@ -59,20 +59,20 @@ def begin_table(call: Call[TableRequest]) -> BeginResponse:
 
 def list_tables(call: Call[TablesParameters]) -> TablesResponse:
     """List the registered tables, ordered by name."""
-    tables, access, asked = call.service.tables, call.access, call.asked
-    if asked.location is not None:
-        record = tables.at(asked.location)
+    tables, access, request = call.service.tables, call.access, call.request
+    if request.location is not None:
+        record = tables.at(request.location)
         seen = record is not None and access.sees(record.id, record.name)
         access.is_decided = True
         return TablesResponse(tables=[resource(record)] if record is not None and seen else [])
     page = access.page(
-        lambda after, limit: tables.page(after, limit, asked.namespace),
+        lambda after, limit: tables.page(after, limit, request.namespace),
         lambda record: (record.name, record.id),
         lambda record: access.sees(record.id, record.name),
-        place_of(asked.page_token, _BY_NAME, str, str) if asked.page_token else ("", ""),
-        asked.page_size,
+        place_of(request.page_token, _BY_NAME, str, str) if request.page_token else ("", ""),
+        request.page_size,
     )
-    more = len(page) == asked.page_size
+    more = len(page) == request.page_size
     return TablesResponse(
         tables=[resource(record) for record in page],
         next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
@@ -91,7 +91,7 @@ def forget_table(call: Call[ForgetParameters]) -> None:
     again brings it back under the same id. A managed table is dropped with all that the service has of it: it can be
     brought back by name, until its files are deleted; so is any other with `purge=true`.
     """
-    drop(call.service, call.table_name, purge=call.asked.purge)
+    drop(call.service, call.table_name, purge=call.request.purge)
 
 
 def rename_table(call: Call[RenameRequest]) -> TableResource:
@@ -99,7 +99,7 @@ def rename_table(call: Call[RenameRequest]) -> TableResource:
 
     Its id, its location and its files stay the same.
     """
-    name, table = call.asked.name, call.table_name
+    name, table = call.request.name, call.table_name
     bind_log_context(change=f"to {name}")
     call.access.require_name(name, "maintainer")
     record = call.service.tables.rename(table, name)
@@ -108,27 +108,29 @@ def rename_table(call: Call[RenameRequest]) -> TableResource:
 
 
 def register(
-    service: Service, access: Access, asked: TableRequest, idempotency_key: str | None = None
+    service: Service, access: Access, request: TableRequest, idempotency_key: str | None = None
 ) -> tuple[TableResource, bool]:
     """Register the table at a location, or create one there; return whether it is new."""
-    bind_log_context(table=asked.name, change=asked.location)
-    access.require_place(service.tables, asked.location, asked.name, creates=asked.table_schema is not None)
-    if asked.table_schema is None:
-        record, is_new = service.tables.register(asked.location, asked.name, access)
+    bind_log_context(table=request.name, change=request.location)
+    access.require_place(
+        service.tables, request.location, request.name, creates=request.table_schema is not None
+    )
+    if request.table_schema is None:
+        record, is_new = service.tables.register(request.location, request.name, access)
         bind_log_context(table=record.name, table_id=record.id, change=record.location)
-        if asked.managed:
+        if request.managed:
             access.require(record, "maintainer")
             _manage(service, record)
         return resource(record), is_new
-    rows = asked.first_rows
-    new = _new_table(asked, asked.table_schema, idempotency_key if rows is None else rows.transaction_id)
+    rows = request.first_rows
+    new = _new_table(request, request.table_schema, idempotency_key if rows is None else rows.transaction_id)
     if rows is None:
-        record, version = service.tables.create(asked.location, asked.name, new, access)
+        record, version = service.tables.create(request.location, request.name, new, access)
     else:
         record, version = first_commit.create(
             service.tables,
-            asked.location,
-            asked.name,
+            request.location,
+            request.name,
             new,
             rows,
             access,
@@ -140,16 +142,16 @@ def register(
     return resource(record, version), True
 
 
-def _new_table(asked: TableRequest, schema: Mapping[str, Any], transaction_id: str | None) -> NewTable:
+def _new_table(request: TableRequest, schema: Mapping[str, Any], transaction_id: str | None) -> NewTable:
     return NewTable(
         schema=schema,
-        partition_columns=tuple(asked.partition_columns),
-        properties=asked.properties,
-        description=asked.description,
-        cluster_by=tuple(asked.cluster_by),
+        partition_columns=tuple(request.partition_columns),
+        properties=request.properties,
+        description=request.description,
+        cluster_by=tuple(request.cluster_by),
         # In the log, where it can be found even if the database is lost.
         transaction_id=transaction_id or str(uuid.uuid4()),
-        is_managed=asked.managed,
+        is_managed=request.managed,
     )
 
 

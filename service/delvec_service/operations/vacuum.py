@@ -18,13 +18,15 @@ from delvec_service.operations.call import Call
 from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
 from delvec_service.vacuum.vacuum import VacuumResult, vacuum
 
-_NAMED: Final = 1000
+_MAX_NAMED: Final = 1000
 
 
 def vacuum_table(call: Call[VacuumRequest]) -> VacuumResponse:
     """Delete the files that no retained version, tombstone or running transaction needs."""
-    table, service, asked = call.table, call.service, call.asked
-    bind_log_context(change="dry run" if asked.dry_run else "quarantine" if asked.quarantine else "delete")
+    table, service, request = call.table, call.service, call.request
+    bind_log_context(
+        change="dry run" if request.dry_run else "quarantine" if request.quarantine else "delete"
+    )
     service.tables.places.check_deletions(table.record, call.access)
     vacuum_result = vacuum(
         table,
@@ -34,22 +36,22 @@ def vacuum_table(call: Call[VacuumRequest]) -> VacuumResponse:
         service.tables.roots.everywhere,
         service.commits,
         service.deletion_locks,
-        asked,
+        request,
         user_name=None if call.access.principal is None else call.access.principal.name,
         shows=lambda location: service.tables.places.shows(location, call.access),
     )
     plan = vacuum_result.plan
-    paths = [*vacuum_result.files[: asked.limit], *(f"{path}/" for path in vacuum_result.directories)]
+    paths = [*vacuum_result.files[: request.limit], *(f"{path}/" for path in vacuum_result.directories)]
     return VacuumResponse(
         table=table.name,
-        result=_result(asked, vacuum_result),
+        result=_result(request, vacuum_result),
         version=plan.version,
         retention_hours=plan.retention.milliseconds / 3_600_000,
         num_files=len(vacuum_result.files),
         size_in_bytes=vacuum_result.size_in_bytes,
         num_empty_directories=len(vacuum_result.directories),
         num_directories=plan.num_directories,
-        files=paths[: asked.limit],
+        files=paths[: request.limit],
         start_version=vacuum_result.start_version,
         end_version=vacuum_result.end_version,
         quarantine=vacuum_result.quarantine,
@@ -81,7 +83,7 @@ def undo_vacuum(call: Call[None]) -> UndoResponse:
         quarantine=emptied_quarantine.record,
         num_files=emptied_quarantine.num_files,
         size_in_bytes=emptied_quarantine.size_in_bytes,
-        kept=emptied_quarantine.kept[:_NAMED],
+        kept=emptied_quarantine.kept[:_MAX_NAMED],
     )
 
 

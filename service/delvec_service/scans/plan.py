@@ -88,7 +88,7 @@ def plan(
     inline_deletion_vectors: bool = True,
     offset: int = 0,
     limit: int | None = None,
-    allowed: Allowed | None = None,
+    is_allowed: Allowed | None = None,
     turns: PlanQueue | None = None,
     observer: Observer = NO_OBSERVER,
 ) -> PlannedScan:
@@ -106,7 +106,7 @@ def plan(
         inline_deletion_vectors: whether to include small deletion vectors: at most 64 KiB each and 16 MiB in total.
         offset: how many files to skip; the order is the same in every plan of a version.
         limit: the maximum number of files to return.
-        allowed: decides by URL whether a file outside the table's location may be read; by default none may.
+        is_allowed: decides by URL whether a file outside the table's location may be read; by default none may.
         turns: shared by plans of one process; only reading deletion vectors is not part of a turn.
         observer: notified when deletion vectors are read, and how much was skipped.
 
@@ -146,15 +146,15 @@ def plan(
             # Two replays of one version may have its files in different orders.
             selection, order = page_of(selection, offset, limit)
         files = _files(selection, order, [*(["stats"] if stats else ()), *more])
-        check_paths(files["path"], snapshot.location, table, allowed)
-        check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
+        check_paths(files["path"], snapshot.location, table, is_allowed)
+        check_vector_paths(files["deletion_vector"], snapshot.location, table, is_allowed)
     plan_columns = {name: files[name] for name in files.column_names}
     if not stats:
         plan_columns["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
     plan_columns["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
     if inline_deletion_vectors and plan_columns["deletion_vector"].null_count < files.num_rows:
         with observer.storage("read-deletion-vectors"):
-            plan_columns["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
+            plan_columns["deleted_rows"] = inlined_vectors(files, snapshot, table, is_allowed)
     schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
     wanted = pa.table([plan_columns[name] for name in schema_of_plan.names], schema=schema_of_plan)
     if not offset:  # not once per page

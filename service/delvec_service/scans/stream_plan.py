@@ -38,8 +38,8 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["PlannedAdditions", "plan_additions"]
 
 _AT_ONCE: Final = 32
-_LISTED: Final = tuple(name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats")
-_ORDERED: Final = ("path", "modification_time", "size")
+_COLUMNS: Final = tuple(name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats")
+_ORDER_COLUMNS: Final = ("path", "modification_time", "size")
 _ORDER: Final = [("modification_time", "ascending"), ("path", "ascending")]
 
 _REFUSALS: Final = (
@@ -195,7 +195,7 @@ class _StreamBatch:
 
         def taken(snapshot: Snapshot) -> tuple[pa.Table, int, int]:
             self._check_metadata(snapshot.metadata, snapshot.version)
-            names = _LISTED if self.request.list_files else _ORDERED
+            names = _COLUMNS if self.request.list_files else _ORDER_COLUMNS
             files = snapshot.live.columns(names)
             order = pc.sort_indices(files, _ORDER)
             sizes = (

@@ -19,7 +19,7 @@ from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["warm_up"]
 
-_NOWHERE: Final = "memory:///delvec/rehearsal"
+_REHEARSAL_LOCATION: Final = "memory:///delvec/rehearsal"
 _SCHEMA: Final = json.dumps(
     {
         "type": "struct",
@@ -41,11 +41,11 @@ def warm_up(store: SnapshotStore | None) -> None:
     file = AddFile("f", {"day": "2026-01-01"}, 1, 1, stats=_STATS)
     actions: list[Action] = [Protocol(1, 2), Metadata("rehearsal", _SCHEMA, ("day",)), file]
     where = LogFile("rehearsal", 0, "")
-    state = replay(ReplayState(LiveFiles(_NOWHERE)), [Commit(where, actions)])
+    state = replay(ReplayState(LiveFiles(_REHEARSAL_LOCATION)), [Commit(where, actions)])
     snapshot = Snapshot.of(state, where, version=0, file_time=0, checkpoint_version=None)
     plan(snapshot, "rehearsal", predicate="id BETWEEN 0 AND 2 AND day = DATE '2026-01-01'")
     if store is not None:
-        store.find(_NOWHERE)
+        store.find(_REHEARSAL_LOCATION)
         store.segments.summaries(["rehearsal"], "")
         store.segments.optional_blobs(["rehearsal"], "")
         with contextlib.suppress(SegmentsLost):

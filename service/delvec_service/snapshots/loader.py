@@ -37,7 +37,7 @@ __all__ = ["SnapshotLoader", "keeps_losing"]
 _BUDGET: Final = 512 * 1024 * 1024
 _STORE_BUDGET: Final = 4 * 1024 * 1024 * 1024
 _CLOSE_SECONDS: Final = 5.0
-_TRIES: Final = 2
+_ATTEMPTS: Final = 2
 _MEASURE_SECONDS: Final = 1.0
 _OLD_VERSIONS: Final = 8
 _MAX_ACTIONS: Final = 4000
@@ -49,7 +49,7 @@ _YOUNG_SECONDS: Final = 10.0
 """A commit unchanged for this long is complete."""
 _YOUNG_AT_ONCE: Final = 16
 _ALL_YOUNG_SECONDS: Final = 1.0
-_CREATED: Final = 256
+_MAX_CREATED: Final = 256
 _MAX_UNREAD: Final = 1024
 
 _T = TypeVar("_T")
@@ -80,7 +80,7 @@ class _UnsettledCommits:
     def __init__(self) -> None:
         self._files: dict[int, tuple[ListedFile, float]] = {}
         self._foreign: set[int] = set()
-        self._created: LRUCache[int, int] = LRUCache(_CREATED)
+        self._created: LRUCache[int, int] = LRUCache(_MAX_CREATED)
         self._all_at = 0.0
 
     def __bool__(self) -> bool:
@@ -326,7 +326,7 @@ class SnapshotLoader:
             version: a version.
             timestamp: see :meth:`load`, also for the errors raised.
         """
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             snapshot = self.load(objects, table, version=version, timestamp=timestamp)
             try:
                 result = work(snapshot)

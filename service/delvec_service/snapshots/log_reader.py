@@ -39,7 +39,7 @@ __all__ = ["LogReader", "StatisticsBacklog"]
 
 _LOG: Final = "_delta_log"
 _CONCURRENT: Final = 16
-_FEW: Final = 4
+_MIN_CONCURRENT: Final = 4
 _LAST: Final = 16
 _MAX_HINT: Final = 4 * 1024 * 1024
 _MAX_CHECKSUM: Final = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ _DELAY_SECONDS: Final = 0.5
 _MAX_OPEN: Final = 16
 """Files of a checkpoint that stay open for their statistics."""
 _MAX_WAITING: Final = 8
-_UNTOLD: Final = Metadata("", "")
+_UNKNOWN_METADATA: Final = Metadata("", "")
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,13 @@ class LogReader:
             except (FileNotFoundError, UnusableFile):
                 continue
             if protocol is not None:
-                check_readable(protocol, _UNTOLD, self.table)
+                check_readable(protocol, _UNKNOWN_METADATA, self.table)
                 return
 
     def each(self, versions: Sequence[int], *, removes_only: bool = False) -> Iterator[Commit]:
         """Yield commits in the given order, reading a few ahead."""
         read = self.removes if removes_only else self.commit
-        if len(versions) < _FEW or self.objects.location.startswith(("file:", "memory:")):
+        if len(versions) < _MIN_CONCURRENT or self.objects.location.startswith(("file:", "memory:")):
             yield from map(read, versions)
             return
         with ThreadPoolExecutor(min(_CONCURRENT, len(versions)), "delvec-log") as pool:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delvec_errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, is_true
 from delvec_service.snapshots.log_reader import LogReader
 
 __all__ = ["first_stamped", "iso", "milliseconds", "moment_of", "version_at"]
@@ -98,7 +98,7 @@ def first_stamped(configuration: Mapping[str, str]) -> int | None:
     Args:
         configuration: the properties of the newest version, which decide for all versions.
     """
-    if not is_true(configuration, "delta.enableInCommitTimestamps"):
+    if not is_true(configuration, IN_COMMIT_TIMESTAMPS):
         return None
     since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
     return int(since) if since.isdecimal() else 0

@@ -18,7 +18,7 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["VersionMarks", "is_same", "read_mark"]
 
-_REMEMBERED: Final = 1000
+_MAX_MARKS: Final = 1000
 
 
 def read_mark(loader: SnapshotLoader, snapshot: Snapshot) -> str | None:
@@ -42,7 +42,7 @@ class VersionMarks:
 
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
-        self._forgotten: LruCache[tuple[str, int, str], bool] = LruCache(_REMEMBERED)
+        self._forgotten: LruCache[tuple[str, int, str], bool] = LruCache(_MAX_MARKS)
 
     def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
         """Return the current marks of versions whose commits exist.

@@ -4,7 +4,6 @@ It is written with the counts of :mod:`~delvec_service.store.health_samples` in 
 :func:`superfluous` and :data:`_DAYS_FROM`. It may be lost without harm.
 """
 
-import itertools
 import json
 import secrets
 from collections.abc import Callable, Sequence
@@ -15,13 +14,13 @@ from typing import Any, Final
 from sqlalchemy import and_, case, delete, func, select
 from sqlalchemy.orm import Session
 
-from delvec_service.store.database import Database, insert_into
-from delvec_service.store.events import Event, event_id
+from delvec_contract.conflicts import CommitInterval
+from delvec_service.store.database import Database, insert_into, visible_rows
+from delvec_service.store.event_store import Event, event_id
 from delvec_service.store.models import CommitConflictRow, CommitIntervalRow, TableRow
 
 __all__ = [
     "CommitConflict",
-    "CommitInterval",
     "CommitRecordStore",
     "add_conflicts",
     "add_interval",
@@ -35,7 +34,7 @@ _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR
 _DAYS_FROM: Final = timedelta(days=31)
 """From this age on, intervals are days instead of hours."""
-_KEPT: Final = timedelta(days=366)
+_RETENTION: Final = timedelta(days=366)
 _SLOTS: Final = ((timedelta(days=31), _DAY), (timedelta(days=1), _HOUR))
 _MAX_CONFLICTS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,18 +67,6 @@ class CommitConflict:
         """Derive its id from its time, so that writing it twice adds nothing."""
         if not self.id:
             object.__setattr__(self, "id", id_prefix(self.found_at) + secrets.token_hex(8))
-
-
-@dataclass(frozen=True, slots=True)
-class CommitInterval:
-    """Outcomes of commits in the ``seconds`` after a time."""
-
-    since: datetime
-    seconds: int
-    commits: int
-    rebased: int
-    conflicts: int
-    rows_saved: int
 
 
 _FIELDS: Final = tuple(each.name for each in fields(CommitConflict))
@@ -119,11 +106,9 @@ class CommitRecordStore:
             .order_by(row.id.desc())
         )
         with self._database.read() as session:
-            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
-            shown = (one for one in rows if visible is None or visible(one[0], one[1]))
             return [
                 (table_id, table, CommitConflict(**_conflict_fields(values)))
-                for table_id, table, *values in itertools.islice(shown, limit)
+                for table_id, table, *values in visible_rows(session, query, limit, visible)
             ]
 
     def intervals(self, table_id: str, since: datetime | None) -> Sequence[CommitInterval]:
@@ -134,7 +119,19 @@ class CommitRecordStore:
         if since is not None:
             query = query.where(row.since >= since)
         with self._database.read() as session:
-            return [CommitInterval(*values) for values in session.execute(query.order_by(row.since.desc()))]
+            return [
+                CommitInterval(
+                    since=start,
+                    seconds=seconds,
+                    committed=committed,
+                    rebased=rebased,
+                    conflicts=lost,
+                    rows_saved=saved,
+                )
+                for start, seconds, committed, rebased, lost, saved in session.execute(
+                    query.order_by(row.since.desc())
+                )
+            ]
 
 
 def _conflict_fields(values: Sequence[Any]) -> dict[str, Any]:
@@ -186,7 +183,7 @@ def superfluous(conflicts: Sequence[tuple[str, datetime, Any]], now: datetime) -
         age = now - at
         slot = next((seconds for old, seconds in _SLOTS if age >= old), None)
         name = None if slot is None else (slot, int(at.timestamp() // slot), tuple(kind))
-        if number >= _MAX_CONFLICTS or age >= _KEPT or (name is not None and name in kept_slots):
+        if number >= _MAX_CONFLICTS or age >= _RETENTION or (name is not None and name in kept_slots):
             ids_to_delete.append(id_)
         kept_slots.add(name)
     return ids_to_delete
@@ -198,7 +195,7 @@ def add_interval(session: Session, table_id: str, at: datetime, counted: dict[st
     is_new = session.get(row, (table_id, hour, _HOUR)) is None
     _add(session, table_id, hour, _HOUR, counted)
     if is_new:
-        session.execute(delete(row).where(row.table_id == table_id, row.since < at - _KEPT))
+        session.execute(delete(row).where(row.table_id == table_id, row.since < at - _RETENTION))
         _make_days(session, table_id, _beginning(at - _DAYS_FROM, _DAY))
 
 

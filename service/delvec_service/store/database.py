@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +30,12 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from delvec_errors import BadRequest, ServiceUnavailable
 from delvec_service.store.models import FIRST_REVISION, REVISION
 
-__all__ = ["Database", "Upsert", "insert_into", "migrations_directory"]
+__all__ = ["Database", "Upsert", "insert_into", "migrations_directory", "visible_rows"]
 
 _MIGRATION_LOCK: Final = 0x44454C564543  # an arbitrary number, the same in every replica
 _BUSY_SECONDS: Final = 30
 _PIECE_PAGES: Final = 1000
-_PIECES: Final = 100
+_MAX_PIECES: Final = 100
 _WRITES: Final = {"delvec_writes": True}
 _NO_TRANSACTION: Final = {"delvec_no_transaction": True}
 
@@ -163,7 +164,7 @@ class Database:
         if self._engine.dialect.name != "sqlite":
             return
         with _failures(self._engine), self._engine.connect() as connection:
-            for _ in range(_PIECES):
+            for _ in range(_MAX_PIECES):
                 if not connection.execute(text("PRAGMA freelist_count")).scalar():
                     return
                 connection.rollback()
@@ -312,6 +313,21 @@ class Database:
 
 def _lock_key(subject: str) -> int:
     return int.from_bytes(hashlib.blake2b(subject.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def visible_rows(
+    session: Session, query: Any, limit: int, visible: Callable[[str, str], bool] | None
+) -> Iterator[Any]:
+    """Return the first rows of a query that a caller may see.
+
+    Args:
+        session: reads them.
+        query: its first two columns are id and name of a table.
+        limit: how many.
+        visible: decides by both whether to show a row; None shows all.
+    """
+    rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
+    return islice((row for row in rows if visible is None or visible(row[0], row[1])), limit)
 
 
 def insert_into(session: Session, row: Any) -> Any:
@@ -474,7 +490,7 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if "delvec_writes" in options else "BEGIN")
 
 
-_DAMAGED: Final = ("is not a database", "malformed")
+_DAMAGE_MESSAGES: Final = ("is not a database", "malformed")
 
 
 def _lacks_tables(error: DBAPIError) -> bool:
@@ -491,7 +507,7 @@ def _failures(engine: Engine) -> Iterator[None]:
         raise ServiceUnavailable(f"The service's database does not answer: {reason}; try again.") from error
     except DatabaseError as error:
         reason = str(error.orig).partition("\n")[0][:300]
-        if not any(words in reason for words in _DAMAGED):
+        if not any(words in reason for words in _DAMAGE_MESSAGES):
             raise
         raise ServiceUnavailable(
             f"The service's database '{engine.url.database}' is not an SQLite database, or is damaged: {reason}. Move it "

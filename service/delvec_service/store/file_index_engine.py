@@ -20,7 +20,7 @@ _BUDGET: Final = 96 * 1024 * 1024
 _STORED_BUDGET: Final = 256 * 1024 * 1024
 """Of parts as the store has them: all that plans and commits need of some four million files."""
 _THREADS: Final = 2
-_AHEAD: Final = 2
+_READ_AHEAD: Final = 2
 
 
 class PartCache:
@@ -86,7 +86,7 @@ def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> 
     with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
         for item in chain(first, following):
             pending.append(pool.submit(work, item))
-            if len(pending) > _AHEAD:
+            if len(pending) > _READ_AHEAD:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -25,7 +25,7 @@ __all__ = ["TOKEN_PREFIX", "AccessStore", "GrantRecord", "TokenRecord", "changed
 TOKEN_PREFIX: Final = "delvec_"  # noqa: S105 - it is public
 """How tokens begin, so that scanners for leaked secrets recognize them."""
 
-_ONLY = 1
+_ONLY_ID = 1
 _GENERATION: Final = select(AccessStateRow.generation)
 
 
@@ -176,7 +176,7 @@ def forget_grants(session: Session, table_id: str) -> None:
 def changed(session: Session) -> None:
     """Count a change of tokens or grants, in its own transaction: a reader that sees the count sees the change."""
     row = AccessStateRow
-    counted = insert_into(session, row).values(id=_ONLY, generation=1)
+    counted = insert_into(session, row).values(id=_ONLY_ID, generation=1)
     session.execute(
         counted.on_conflict_do_update(index_elements=["id"], set_={"generation": row.generation + 1})
     )

@@ -25,7 +25,7 @@ from delvec_service.store.commit_record import (
     conflict_event,
 )
 from delvec_service.store.database import Database, insert_into
-from delvec_service.store.events import Event, EventStore, event_id
+from delvec_service.store.event_store import Event, EventStore, event_id
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
 __all__ = [
@@ -45,7 +45,7 @@ _SPACING: Final = (
 )
 """From each age on, the interval between samples; None if none are kept."""
 _LONGEST_ID: Final = 64
-_LARGEST: Final = 2**63 - 1
+_MAX_INTEGER: Final = 2**63 - 1
 _KEY: Final = ["table_id", "version"]
 _UNKNOWN: Final = -1.0e300
 """The sort key of a table without a sample, or without a value for the sort column: after all others."""
@@ -386,7 +386,7 @@ def _storable(value: Any) -> Any:
     """Return a value for the database; a log may claim numbers too large for a column."""
     if isinstance(value, list):
         return ",".join(value)
-    return max(-_LARGEST - 1, min(value, _LARGEST)) if isinstance(value, int) else value
+    return max(-_MAX_INTEGER - 1, min(value, _MAX_INTEGER)) if isinstance(value, int) else value
 
 
 def _sample(values: Sequence[Any]) -> HealthSample:

@@ -38,7 +38,7 @@ __all__ = ["Ending", "Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
 Outcome = Literal["committed", "nothing-to-do", "conflict", "failed", "unknown"]
 
 _UNFINISHED: Final = ("open", "unknown")
-_KEPT: Final = timedelta(hours=24)
+_RETENTION: Final = timedelta(hours=24)
 _KEPT_UNFINISHED: Final = timedelta(days=30)
 _SWEEP_SECONDS: Final = 600.0
 _SWEPT_AT_ONCE: Final = 5_000
@@ -94,7 +94,7 @@ class Ledger:
 
     def __init__(self, database: Database, *, seconds: float = 0.0) -> None:
         self._database = database
-        self._kept = max(_KEPT, timedelta(seconds=seconds))
+        self._kept = max(_RETENTION, timedelta(seconds=seconds))
         self._lock = threading.Lock()
         self._next_sweep = 0.0
 

@@ -35,8 +35,8 @@ from delvec_service.store.models import (
 
 __all__ = ["Registry", "TableRecord", "not_found"]
 
-_SHOWN: Final = 5
-_CALLED: Final = (
+_MAX_SHOWN: Final = 5
+_FIND: Final = (
     select(TableRow.id, TableRow.name, TableRow.folder_name, TableRow.location, TableRow.created_at)
     .where(
         TableRow.catalog == bindparam("in_catalog"),
@@ -133,12 +133,12 @@ class Registry:
         if len(records) == 1:
             return records[0]
         places = [record.location for record in records]
-        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        shown = ", ".join(places[:_MAX_SHOWN]) + (", ..." if len(places) > _MAX_SHOWN else "")
         raise AmbiguousTable(
             f"'{name}' is ambiguous: {len(places)} tables have folders of that name: {shown}. Use the location, or "
             "rename one of them.",
             table=name,
-            locations=places[:_SHOWN],
+            locations=places[:_MAX_SHOWN],
         )
 
     def called(self, name_or_id: str) -> Sequence[TableRecord]:
@@ -146,7 +146,7 @@ class Registry:
         if "\0" in name_or_id:  # PostgreSQL cannot store such a text
             return ()
         with self._database.connection() as connection:
-            rows = connection.execute(_CALLED, {"in_catalog": self._catalog, "called": name_or_id})
+            rows = connection.execute(_FIND, {"in_catalog": self._catalog, "called": name_or_id})
             found = [_record(row) for row in rows]
         exact = [record for record in found if record.id == name_or_id or record.is_named]
         return exact[:1] or found

@@ -34,11 +34,11 @@ from delvec_service.store.snapshot_state import (
 
 __all__ = ["Head", "SnapshotStore", "StoredSnapshot"]
 
-_NEEDED: Final = frozenset({"files", "partitions", "stats", "rest", "keys"})
+_SEGMENT_PARTS: Final = frozenset({"files", "partitions", "stats", "rest", "keys"})
 _UNTIL_SAVED: Final = timedelta(hours=1)
 """How long a snapshot may take from its first segment on until it is saved."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAIN: Final[Mapping[str, Any]] = {"synchronize_session": False}
+_EXECUTION_OPTIONS: Final[Mapping[str, Any]] = {"synchronize_session": False}
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class SnapshotStore:
         if generation is not None:
             query = query.where(SnapshotRow.generation == generation)
         with _failures(), self._database.write() as session:
-            if session.execute(query, execution_options=_PLAIN).rowcount:  # type: ignore[attr-defined]
+            if session.execute(query, execution_options=_EXECUTION_OPTIONS).rowcount:  # type: ignore[attr-defined]
                 _delete_members(session, id_)
                 unused(session, id_)
 
@@ -215,7 +215,7 @@ class SnapshotStore:
         """
         query = update(SnapshotRow).where(SnapshotRow.table_id == table_id(location))
         with _failures(), self._database.write() as session:
-            session.execute(query.values(used_at=datetime.now(UTC)), execution_options=_PLAIN)
+            session.execute(query.values(used_at=datetime.now(UTC)), execution_options=_EXECUTION_OPTIONS)
 
     def evict(self, max_bytes: int, stopping: Callable[[], bool] = lambda: False) -> int:
         """Delete the least recently used tables until the rest takes at most ``max_bytes``; return how many.
@@ -235,7 +235,8 @@ class SnapshotStore:
                     if id_ is None:
                         break
                     session.execute(
-                        delete(SnapshotRow).where(SnapshotRow.table_id == id_), execution_options=_PLAIN
+                        delete(SnapshotRow).where(SnapshotRow.table_id == id_),
+                        execution_options=_EXECUTION_OPTIONS,
                     )
                     _delete_members(session, id_)
                     unused(session, id_, since=_LONG_AGO)
@@ -308,7 +309,7 @@ def _to_save(segment: Segment, known: frozenset[str], source: SegmentStore) -> S
         # A segment saved by a failed attempt is unknown here; then all of it is saved.
         return segment.unsaved() if segment.source is source else segment.record()
     record = segment.record()
-    if not record.blobs.keys() >= _NEEDED:
+    if not record.blobs.keys() >= _SEGMENT_PARTS:
         raise SegmentsLost(segment.id)
     return record
 
@@ -339,12 +340,14 @@ def _point(
         session.execute(insert(SnapshotRow).values(table_id=id_, **values))
     else:
         mine = (SnapshotRow.table_id == id_, SnapshotRow.generation == replacing)
-        changed = session.execute(update(SnapshotRow).where(*mine).values(**values), execution_options=_PLAIN)
+        changed = session.execute(
+            update(SnapshotRow).where(*mine).values(**values), execution_options=_EXECUTION_OPTIONS
+        )
         if changed.rowcount != 1:  # type: ignore[attr-defined]
             raise _ConcurrentSave
     ids = [member.segment_id for member in members]
     used = update(SegmentRow).where(SegmentRow.table_id == id_, SegmentRow.id.in_(ids))
-    found = session.execute(used.values(unused_since=None), execution_options=_PLAIN)
+    found = session.execute(used.values(unused_since=None), execution_options=_EXECUTION_OPTIONS)
     if found.rowcount != len(ids):  # type: ignore[attr-defined]
         raise SegmentsLost
     unused(session, id_, kept=ids)
@@ -360,7 +363,8 @@ def _write_members(session: Session, id_: str, members: Sequence[StoredSegment])
     gone = [segment_id for segment_id, value in before.items() if after.get(segment_id) != value]
     if gone:
         session.execute(
-            delete(row).where(row.table_id == id_, row.segment_id.in_(gone)), execution_options=_PLAIN
+            delete(row).where(row.table_id == id_, row.segment_id.in_(gone)),
+            execution_options=_EXECUTION_OPTIONS,
         )
     new = [
         {"table_id": id_, "segment_id": segment_id, "position": position, "dead": dead}
@@ -373,4 +377,4 @@ def _write_members(session: Session, id_: str, members: Sequence[StoredSegment])
 
 def _delete_members(session: Session, id_: str) -> None:
     query = delete(SnapshotMemberRow).where(SnapshotMemberRow.table_id == id_)
-    session.execute(query, execution_options=_PLAIN)
+    session.execute(query, execution_options=_EXECUTION_OPTIONS)

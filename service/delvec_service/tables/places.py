@@ -24,7 +24,7 @@ __all__ = ["UNRESTRICTED", "Places", "Requester", "UnattendedService", "check_ne
 
 _OF_A_TABLE: Final = ("_delta_log", "_delvec", "_change_data")
 """Folders inside a table: what lies there is its log, or deleted with it."""
-_BEGUN: Final = timedelta(minutes=1)
+_REGISTRATION_LEAD: Final = timedelta(minutes=1)
 """A table is registered before its log is written, at most this long."""
 _LOOKED_AT: Final = 1000
 """One page of a listing."""
@@ -349,6 +349,6 @@ def _inside(place: str, other: str) -> bool:
 
 def _is_gone(table: TableRecord) -> bool:
     """Whether a registered table was deleted from storage, and is not being created now."""
-    if datetime.now(UTC) - table.created_at.astimezone(UTC) < _BEGUN:
+    if datetime.now(UTC) - table.created_at.astimezone(UTC) < _REGISTRATION_LEAD:
         return False
     return not tables_among([table.location])

@@ -12,7 +12,11 @@ from delvec_service.logs import logger
 
 __all__ = ["Span", "Tracing", "tracing"]
 
-_ASKING: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
+_ENDPOINT_VARIABLES: Final = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+)
 _SERVER_ERROR: Final = 500
 
 
@@ -110,7 +114,7 @@ def tracing() -> Tracing | None:
     found = trace.get_tracer_provider()
     if not isinstance(found, trace.ProxyTracerProvider):
         return Tracing(found, owned=False)
-    if not any(os.environ.get(name) for name in _ASKING):
+    if not any(os.environ.get(name) for name in _ENDPOINT_VARIABLES):
         return None
     exporters = _exporters()
     if not exporters:

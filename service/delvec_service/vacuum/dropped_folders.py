@@ -31,7 +31,7 @@ __all__ = ["DeletedTable", "delete_dropped"]
 _BATCH_FILES: Final = 1000
 _IN_FLIGHT: Final = timedelta(hours=1)
 """A commit that began before the table was dropped ends within this time."""
-_LATER: Final = 2**62
+_NO_AGE_LIMIT: Final = 2**62
 """Milliseconds since the epoch after which no file was written: the whole folder goes, whatever its age."""
 
 
@@ -141,7 +141,7 @@ def _deleted(table: OpenTable) -> DeletedTable:
     for part in (files.filter(pc.invert(in_log)), files.filter(in_log)):
         for start in range(0, part.num_rows, _BATCH_FILES):
             paths = part["path"].slice(start, _BATCH_FILES).to_pylist()
-            deletion = delete_files(table.location, paths, _LATER, is_allowed=is_allowed)
+            deletion = delete_files(table.location, paths, _NO_AGE_LIMIT, is_allowed=is_allowed)
             if deletion.error is not None:
                 raise VacuumIncomplete(
                     f"Not all files of the dropped table '{table.name}' at {table.location} could be deleted: "

@@ -123,9 +123,7 @@ def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -
         CorruptTable: its record cannot be read.
         StorageError: storage failed or did not answer; some files may have been put back.
     """
-    snapshot = loader.load(table.objects, table.name)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
-    emptied_quarantine = EmptiedQuarantine(_read(table, identifier))
+    emptied_quarantine = _found(table, loader, identifier)
 
     def put_back(paths: Sequence[str]) -> Deletion:
         files = [path for path in paths if _may_return(path)]
@@ -150,9 +148,7 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
     Raises:
         DelvecError: as for :func:`undo_quarantine`; some files may have been deleted.
     """
-    snapshot = loader.load(table.objects, table.name)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
-    emptied_quarantine = EmptiedQuarantine(_read(table, identifier))
+    emptied_quarantine = _found(table, loader, identifier)
     inside = f"{table.location}/{_FILES}/{identifier}"
 
     def delete(paths: Sequence[str]) -> Deletion:
@@ -161,6 +157,13 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
     _empty(table, emptied_quarantine, delete)
     table.objects.delete(_record(identifier))
     return emptied_quarantine
+
+
+def _found(table: OpenTable, loader: SnapshotLoader, identifier: str) -> EmptiedQuarantine:
+    """Return a quarantine of a table that may be written, before it is emptied."""
+    snapshot = loader.load(table.objects, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
+    return EmptiedQuarantine(_read(table, identifier))
 
 
 def _may_return(path: str) -> bool:

@@ -45,7 +45,7 @@ _BATCH_FILES: Final = 1000
 """The maximum of one S3 delete request."""
 _AT_ONCE: Final = 8
 _ATTEMPTS: Final = 20
-_NAMED: Final = 100
+_MAX_NAMED: Final = 100
 _SKEW_MS: Final = 60_000
 """Some stores have a clock resolution of a whole second."""
 
@@ -157,7 +157,7 @@ def _delete_elsewhere(table: OpenTable, vacuum_result: VacuumResult) -> VacuumRe
                 version=vacuum_result.end_version or plan.version,
                 deleted=len(vacuum_result.files) + len(outcome.deleted),
                 remaining=len(outcome.failed),
-                failed=[f"{url}/{path}" for path in outcome.failed[:_NAMED]],
+                failed=[f"{url}/{path}" for path in outcome.failed[:_MAX_NAMED]],
                 cause=outcome.error.type,
             ) from outcome.error
         deleted_files[url] = files.filter(
@@ -341,7 +341,7 @@ class _Run:
             deleted=num_deleted,
             deleted_bytes=self._size(),
             remaining=total - num_deleted,
-            failed=self.failed[:_NAMED],
+            failed=self.failed[:_MAX_NAMED],
             cause=error.type,
             quarantine=None if self.quarantine is None else self.quarantine.id,
         )

@@ -44,7 +44,7 @@ __all__ = ["VacuumPlan", "keep_tombstones", "make_plan", "write_reach"]
 
 _IN_FLIGHT: Final = timedelta(hours=24)
 _NOTE: Final = "_delta_log/_last_vacuum_info"
-_REACH: Final = "latestCommitVersionOutsideOfRetentionWindow"
+_RETENTION_WINDOW_KEY: Final = "latestCommitVersionOutsideOfRetentionWindow"
 _MAX_NOTE: Final = 4096
 
 
@@ -221,7 +221,7 @@ def _lite_plan(
 def _read_reach(table: OpenTable) -> int | None:
     """Return how far the last VACUUM LITE got, from delta-spark's or Delvec's record of it, or None."""
     try:
-        found = json.loads(table.objects.get_start(_NOTE, _MAX_NOTE))[_REACH]
+        found = json.loads(table.objects.get_start(_NOTE, _MAX_NOTE))[_RETENTION_WINDOW_KEY]
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
@@ -229,7 +229,7 @@ def _read_reach(table: OpenTable) -> int | None:
 
 def write_reach(table: OpenTable, version: int) -> None:
     """Record how far a VACUUM LITE got, as delta-spark does."""
-    table.objects.put(_NOTE, json.dumps({_REACH: version}, separators=(",", ":")).encode())
+    table.objects.put(_NOTE, json.dumps({_RETENTION_WINDOW_KEY: version}, separators=(",", ":")).encode())
 
 
 def _keep_version(table: OpenTable, loader: SnapshotLoader, version: int, kept: References) -> None:

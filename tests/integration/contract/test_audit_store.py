@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delvec_service.store.audit import AuditRecord, AuditStore
+from delvec_service.store.audit_store import AuditRecord, AuditStore
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ def test_characters_that_a_database_cannot_store_are_replaced(store):
 
 
 def test_old_entries_are_deleted(store, monkeypatch):
-    monkeypatch.setattr("delvec_service.store.audit._DELETED_AT_ONCE", 2)
+    monkeypatch.setattr("delvec_service.store.audit_store._DELETED_AT_ONCE", 2)
     store.add([record(minutes) for minutes in range(6)])
 
     assert store.expire(NOW + timedelta(minutes=5)) == 5

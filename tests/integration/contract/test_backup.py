@@ -11,7 +11,7 @@ from delvec_kernel.locations import table_id
 from delvec_service.store.backup import LEFT_OUT, backup, restore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
-from delvec_service.store.maintenance import MaintenanceStore
+from delvec_service.store.maintenance_store import MaintenanceStore
 from delvec_service.store.models import REVISION, Base
 from delvec_service.store.registry import Registry
 

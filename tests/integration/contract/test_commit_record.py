@@ -108,8 +108,8 @@ def test_commits_are_counted_by_the_hour(counts, record):
     later, first = record.intervals("t", None)
     hour = NOW.replace(minute=0)
     assert (first.since, first.seconds) == (hour, 3600)
-    assert (first.commits, first.rebased, first.conflicts, first.rows_saved) == (4, 1, 2, 2**63 - 1)
-    assert (later.since, later.commits) == (hour + timedelta(hours=1), 1)
+    assert (first.committed, first.rebased, first.conflicts, first.rows_saved) == (4, 1, 2, 2**63 - 1)
+    assert (later.since, later.committed) == (hour + timedelta(hours=1), 1)
     assert record.intervals("t", hour + timedelta(hours=1)) == [later]
 
 
@@ -121,10 +121,10 @@ def test_old_hours_become_days_and_expire_after_a_year(counts, record):
     counts.count("t", CommitCounts(1, since=NOW))
 
     newest, hour, whole = record.intervals("t", None)
-    assert (newest.commits, hour.commits, hour.seconds) == (1, 7, 3600)
-    assert (whole.since, whole.seconds, whole.commits, whole.rows_saved) == (day, 86_400, 30, 15)
+    assert (newest.committed, hour.committed, hour.seconds) == (1, 7, 3600)
+    assert (whole.since, whole.seconds, whole.committed, whole.rows_saved) == (day, 86_400, 30, 15)
     counts.count("t", CommitCounts(1, since=NOW + timedelta(days=366)))
-    assert [one.commits for one in record.intervals("t", None)][-1] == 1
+    assert [one.committed for one in record.intervals("t", None)][-1] == 1
 
 
 def test_unregistering_a_table_deletes_its_record(database, counts, record):

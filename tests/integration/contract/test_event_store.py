@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delvec_service.store.events import Delivery, Event, EventMark, EventStore, Outbox
+from delvec_service.store.event_store import Delivery, Event, EventMark, EventStore, Outbox
 from delvec_service.store.registry import Registry
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)

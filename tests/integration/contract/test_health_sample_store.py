@@ -9,7 +9,7 @@ from delvec_contract.health import HealthSample
 from delvec_contract.health_metrics import SampledMetrics
 from delvec_kernel.locations import table_id
 from delvec_service.store.commit_record import CommitConflict
-from delvec_service.store.events import EventStore
+from delvec_service.store.event_store import EventStore
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore, superfluous
 from delvec_service.store.registry import Registry
 

@@ -11,7 +11,7 @@ from delvec_contract.policies import MaintenanceRun, Policy, PolicyContent, Task
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.locations import table_id
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
-from delvec_service.store.maintenance import MaintenanceStore
+from delvec_service.store.maintenance_store import MaintenanceStore
 from delvec_service.store.models import MaintenanceLeaseRow, MaintenanceTaskRow
 from delvec_service.store.registry import Registry
 
@@ -217,7 +217,7 @@ def test_a_task_that_runs_is_listed_however_many_began_and_ended_after_it(store)
 
 
 def test_reports_of_ever_new_tasks_do_not_fill_the_database(store, database, monkeypatch):
-    monkeypatch.setattr("delvec_service.store.maintenance._MAX_TASKS_KEPT", 5)
+    monkeypatch.setattr("delvec_service.store.maintenance_store._MAX_TASKS_KEPT", 5)
     store.report("other", report("kept"), None)
     for number in range(9):
         store.report("t", report(f"t{number}", state="done"), None)

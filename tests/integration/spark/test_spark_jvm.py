@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import delvec
 from delvec.spark.column_texts import to_sql
-from delvec.spark.merge_builder import alias_of
+from delvec.spark.delta_merge_builder import alias_of
 from delvec_engines.spark import jvm
 from delvec_engines.spark.choosing_engine import reason_for_spark
 from delvec_engines.spark.engine_equivalence import _BUILT_IN

@@ -11,7 +11,7 @@ from tests.integration.service.conftest import SCHEMA
 from delvec_errors import ServiceUnavailable
 from delvec_service.auth import audit
 from delvec_service.auth.rules import RULES
-from delvec_service.store.audit import AuditRecord, AuditStore
+from delvec_service.store.audit_store import AuditRecord, AuditStore
 
 ADMIN = "the-configured-token"
 READING = {"plan_scan", "plan_of_changes", "plan_of_additions", "get_snapshots"}
@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_for(guarded, query):
 
 
 def test_strangers_do_not_fill_the_log(guarded):
-    for _ in range(audit._STRANGERS + 5):
+    for _ in range(audit._MAX_ANONYMOUS + 5):
         assert guarded.delete("/v1/tables/x", headers=bearer("nobody's")).status_code == 401
 
     strangers = [one for one in entries(guarded, page_size=1000) if one["principal"] is None]
@@ -237,7 +237,7 @@ def test_strangers_do_not_fill_the_log(guarded):
     assert {(one["operation"], one["outcome"], one["table"]) for one in strangers} == {
         ("forget_table", "denied", "x")
     }
-    assert len(strangers) == audit._STRANGERS
+    assert len(strangers) == audit._MAX_ANONYMOUS
 
 
 def test_where_no_token_is_asked_for_the_principal_is_anonymous(running):

@@ -133,7 +133,7 @@ def test_a_commit_in_the_middle_of_a_suspicion_is_watched(filled, monkeypatch):
     schedule = watch._worker.schedule
 
     def commit_once_it_was_looked_at():
-        while watch.is_watching(objects.location):
+        while objects.location in watch._watches:
             time.sleep(0.01)
         watch.committed(objects, filled.name, commit, [commit.key])
 
@@ -149,7 +149,7 @@ def test_a_commit_in_the_middle_of_a_suspicion_is_watched(filled, monkeypatch):
     watch.suspect(objects, filled.name)
     other.join(WAIT)
     assert watch._worker.wait(WAIT)
-    assert watch.is_watching(objects.location)
+    assert objects.location in watch._watches
     watch.close()
 
 
@@ -162,7 +162,7 @@ def test_a_look_that_ends_late_leaves_the_watch_that_was_begun_since(filled):
     watch.suspect(objects, filled.name)
     ended = watch._watches[objects.location]
     assert watch._worker.wait(WAIT)
-    assert not watch.is_watching(objects.location)
+    assert objects.location not in watch._watches
 
     watch.committed(objects, filled.name, commit, [commit.key])
     watch._look(ended)
@@ -299,8 +299,8 @@ def test_what_is_old_is_not_watched_any_more(filled):
 
     assert watcher.wait(WAIT)
 
-    assert not watcher.is_watching(objects.location)
-    assert own(filled).is_watching(objects.location)
+    assert objects.location not in watcher._watches
+    assert objects.location in own(filled)._watches
     watcher.close()
 
 

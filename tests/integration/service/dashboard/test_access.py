@@ -11,7 +11,7 @@ import pytest
 from tests.support.html_pages import Page, create, csrf
 
 from delvec_service.dashboard import pages
-from delvec_service.store.audit import AuditRecord
+from delvec_service.store.audit_store import AuditRecord
 
 STATIC = Path(__file__).parents[4] / "service" / "delvec_service" / "dashboard" / "static"
 

@@ -67,7 +67,7 @@ def test_the_list_is_paged_both_ways(client):
 
 
 def test_an_address_does_not_grow_with_every_page(client, monkeypatch):
-    monkeypatch.setattr(paging, "_LONGEST", 200)
+    monkeypatch.setattr(paging, "_MAX_LENGTH", 200)
     many(client, 300)
     page = Page(client.get("/dashboard/tables"))
     while following := page.all("a", rel="next"):

@@ -16,7 +16,7 @@ from delvec_service.config import Settings, Webhook
 from delvec_service.events import webhooks
 from delvec_service.events.webhooks import Webhooks, signature
 from delvec_service.store.database import Database
-from delvec_service.store.events import Event, EventStore
+from delvec_service.store.event_store import Event, EventStore
 from delvec_service.store.registry import Registry
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()

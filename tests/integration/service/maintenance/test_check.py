@@ -29,7 +29,7 @@ TRACKING = {
 
 def checked(log, *, data_files=False, **options):
     return check(
-        SnapshotLoader(), log.store(), "people", allowed=lambda _: True, data_files=data_files, **options
+        SnapshotLoader(), log.store(), "people", is_allowed=lambda _: True, data_files=data_files, **options
     )
 
 
@@ -258,10 +258,12 @@ def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again(log):
             return super().get(path)
 
     objects = Vanishing(log.location)
-    assert not check(SnapshotLoader(), objects, "people", allowed=lambda _: True, data_files=False).findings
+    assert not check(
+        SnapshotLoader(), objects, "people", is_allowed=lambda _: True, data_files=False
+    ).findings
     objects.times = 100
     with pytest.raises(ServiceUnavailable, match="cleaned up while it is checked"):
-        check(SnapshotLoader(), objects, "people", allowed=lambda _: True)
+        check(SnapshotLoader(), objects, "people", is_allowed=lambda _: True)
 
 
 def test_no_log_is_no_table(tmp_path):

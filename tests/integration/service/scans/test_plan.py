@@ -211,7 +211,7 @@ def test_files_outside_the_table_need_to_be_allowed(table, outside):
     snapshot = table.write(add("a", "NZ"), add(outside, "NZ"), add(f"{table.location}/b", "NZ"))
     with pytest.raises(LocationNotAllowed, match=r"x\.parquet"):
         plan(snapshot, "people")
-    assert plan(snapshot, "people", allowed=lambda url: url.endswith("/x.parquet")).num_files == 3
+    assert plan(snapshot, "people", is_allowed=lambda url: url.endswith("/x.parquet")).num_files == 3
     assert plan(snapshot, "people", predicate="country = 'FR'").num_files == 0
 
 

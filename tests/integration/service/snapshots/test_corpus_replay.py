@@ -104,7 +104,7 @@ def test_the_newest_version(entry, store):
     assert snapshot.version == entry["latest_version"]
     check(snapshot, expected)
     if expected["kind"] == "rows":
-        planned = plan(snapshot, entry["id"], allowed=lambda _: True)
+        planned = plan(snapshot, entry["id"], is_allowed=lambda _: True)
         assert planned.num_files == expected["active_files"]
         assert (
             planned.files.num_rows - planned.files["deletion_vector"].null_count == expected["files_with_dv"]
@@ -160,9 +160,9 @@ def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
     expected = entry["expected"]
     if expected.get("error_kind") == "no_commits":
         with pytest.raises(NotADeltaTable):
-            check_table(SnapshotLoader(), store, entry["id"], allowed=lambda _: True)
+            check_table(SnapshotLoader(), store, entry["id"], is_allowed=lambda _: True)
         return
-    findings = check_table(SnapshotLoader(), store, entry["id"], allowed=lambda _: True).findings
+    findings = check_table(SnapshotLoader(), store, entry["id"], is_allowed=lambda _: True).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     if expected["kind"] == "rows":
         assert errors == []

@@ -433,7 +433,7 @@ def test_a_registered_table_that_was_deleted_from_storage_takes_no_place(
 ):
     create(client, tmp_path / "group" / "old", name="old")
     shutil.rmtree(tmp_path / "group")
-    monkeypatch.setattr("delvec_service.tables.places._BEGUN", timedelta(0))
+    monkeypatch.setattr("delvec_service.tables.places._REGISTRATION_LEAD", timedelta(0))
     create(client, tmp_path / "group", name="group")
 
 

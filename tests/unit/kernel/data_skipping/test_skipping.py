@@ -694,7 +694,7 @@ def test_files_in_several_chunks_and_an_unpartitioned_table():
 
 @pytest.mark.parametrize("word", ["and", "or"])
 def test_a_huge_chain_over_many_files_is_limited(monkeypatch, word):
-    monkeypatch.setattr(truth, "_WORK", 200_000)
+    monkeypatch.setattr(truth, "_MAX_COMPARISONS", 200_000)
     looked_at, real = [], truth.compared
     monkeypatch.setattr(truth, "compared", lambda *sides: looked_at.append(1) or real(*sides))
     files = _files(*[LOW] * 2000)

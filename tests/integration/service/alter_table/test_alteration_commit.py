@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from delvec_kernel.file_index.segment import SegmentsLost
-from delvec_service.alter_table import alter as alter_module
+from delvec_service.alter_table import alteration_commit as alter_module
 from delvec_service.alter_table import restore as restore_module
 from delvec_service.alter_table import table_preparation
 

@@ -1,6 +1,6 @@
 """Actions on a table's page: the resource that performs each, and what is shown before it runs.
 
-Tested in `tests/integration/service/dashboard/test_actions.py`.
+Tested in `tests/integration/service/dashboard/test_table_actions.py`.
 """
 
 import re
@@ -78,23 +78,23 @@ class Action:
         return Request(path, body)
 
 
-_DRY: Final = {"dry-run": True}
-_WORST: Final = {"purge": True, "min-deleted-ratio": MAX_DELETED_RATIO}
+_DRY_RUN: Final = {"dry-run": True}
+_WORST_FILES: Final = {"purge": True, "min-deleted-ratio": MAX_DELETED_RATIO}
 """What the advice, and the command next to it, are about."""
 _PURGE_WORST: Final = f"PURGE of files over {MAX_DELETED_RATIO:.0%} deleted".replace("%", " %")
 ACTIONS: Final[Mapping[str, Action]] = {
-    "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY),
+    "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY_RUN),
     "optimize": Action("OPTIMIZE", "optimize"),
-    "optimize-full-dry-run": Action("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY}),
+    "optimize-full-dry-run": Action("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY_RUN}),
     "optimize-full": Action("OPTIMIZE FULL", "optimize", {"full": True}),
-    "purge-worst-dry-run": Action(f"{_PURGE_WORST}, dry run", "optimize", {**_WORST, **_DRY}),
-    "purge-worst": Action(_PURGE_WORST, "optimize", _WORST),
-    "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY}),
+    "purge-worst-dry-run": Action(f"{_PURGE_WORST}, dry run", "optimize", {**_WORST_FILES, **_DRY_RUN}),
+    "purge-worst": Action(_PURGE_WORST, "optimize", _WORST_FILES),
+    "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY_RUN}),
     "purge": Action("PURGE", "optimize", {"purge": True}),
-    "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY),
+    "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY_RUN),
     "compact": Action("Compact deletion vectors", "deletion-vectors/compact"),
     "checkpoint": Action("CHECKPOINT", "checkpoint"),
-    "vacuum-dry-run": Action("VACUUM, dry run", "vacuum", {**_DRY, "limit": 20}),
+    "vacuum-dry-run": Action("VACUUM, dry run", "vacuum", {**_DRY_RUN, "limit": 20}),
     "vacuum-quarantine": Action(
         "VACUUM into quarantine, with undo", "vacuum", {"quarantine": True, "limit": 20}
     ),
@@ -102,13 +102,13 @@ ACTIONS: Final[Mapping[str, Action]] = {
         "VACUUM",
         "vacuum",
         {"limit": 20},
-        preview={**_DRY, "limit": 20},
+        preview={**_DRY_RUN, "limit": 20},
         question="{files} with {size} will be deleted permanently; VACUUM cannot be undone. VACUUM into quarantine can be.",
     ),
     "restore": Action(
         "RESTORE",
         "restore",
-        preview=_DRY,
+        preview=_DRY_RUN,
         question=(
             "A new commit restores the table to that version: rows, columns and properties. The history stays, and "
             "the restore can be undone in the same way."

@@ -2,7 +2,7 @@
 
 No rows pass through Spark: a task receives the files to copy, and returns the new file's path.
 
-Tested in `tests/integration/engines/test_row_group_copy.py`.
+Tested in `tests/integration/engines/test_copy_plan.py`.
 """
 
 import json

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.integration.engines.optimized_tables import SCHEMA, filled, rows, some
 
 import delvec
-from delvec_engines import copy_jobs, row_group_copy
+from delvec_engines import copy_jobs, copy_plan
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
@@ -146,7 +146,7 @@ def test_row_groups_that_are_small_are_written_again(lake, copied, engine):
 
 
 def test_large_ones_are_copied_unless_told_otherwise(lake, copied, copier, monkeypatch):
-    monkeypatch.setattr(row_group_copy, "MIN_GROUP_ROWS", 100)
+    monkeypatch.setattr(copy_plan, "MIN_GROUP_ROWS", 100)
     copied = lake.table(copied.location, engine=copier)
     before = rows(copied)
     planned = copied.optimize(dry_run=True)
@@ -180,7 +180,7 @@ def test_files_that_are_not_alike_stay_or_are_written_again(copied, prepare, why
     where = "part = 'a'"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_group_copy, "MIN_GROUP_ROWS", 1)
+        patch.setattr(copy_plan, "MIN_GROUP_ROWS", 1)
         assert why in copied.optimize(where, dry_run=True).reasons[0]
         if before is None:
             with pytest.raises(delvec.CorruptTable):
@@ -204,7 +204,7 @@ def test_files_that_are_not_alike_stay_or_are_written_again(copied, prepare, why
 @pytest.fixture
 def mixed(lake, tmp_path, monkeypatch):
     """Make twelve files, of which deltalake wrote those with these numbers."""
-    monkeypatch.setattr(row_group_copy, "MIN_GROUP_ROWS", 1)
+    monkeypatch.setattr(copy_plan, "MIN_GROUP_ROWS", 1)
 
     def make(*odd):
         schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -253,7 +253,7 @@ def test_an_odd_file_alone_stays(mixed):
 
 
 def test_a_file_with_many_deleted_rows_is_written_again_and_the_others_copied(lake, tmp_path, monkeypatch):
-    monkeypatch.setattr(row_group_copy, "MIN_GROUP_ROWS", 1)
+    monkeypatch.setattr(copy_plan, "MIN_GROUP_ROWS", 1)
     table = lake.create_table(tmp_path / "t", "id long, text string", engine="duckdb")
     for number in range(8):
         table.append(some(number * 3000, 3000).select(["id", "text"]))
@@ -286,7 +286,7 @@ def footers_read(monkeypatch):
 
 @pytest.mark.parametrize("rewrite", ["auto", "never"])
 def test_footers_are_read_once(copied, monkeypatch, rewrite):
-    monkeypatch.setattr(row_group_copy, "MIN_GROUP_ROWS", 1)
+    monkeypatch.setattr(copy_plan, "MIN_GROUP_ROWS", 1)
     paths = live_files(copied)["path"].to_pylist()
     read = footers_read(monkeypatch)
     assert copied.optimize(rewrite=rewrite)["numBinsCopied"] == 2
@@ -330,7 +330,7 @@ def test_a_file_that_lies_is_written_again_when_that_shows(copied, monkeypatch):
     monkeypatch.setattr(copy_jobs, "read_footers", lying)
     with pytest.raises(delvec.CorruptTable, match="lacks values"):
         copied.optimize("part = 'a'", rewrite="never")
-    monkeypatch.setattr(row_group_copy, "MIN_GROUP_ROWS", 1)
+    monkeypatch.setattr(copy_plan, "MIN_GROUP_ROWS", 1)
     done = copied.optimize("part = 'a'")
     assert (done["numBins"], done["numBinsCopied"]) == (1, 0)
     assert rows(copied) == before
@@ -357,7 +357,7 @@ def everything(other):
 )
 def test_neither_side_of_a_race_fails(copied, lake, change):
     other = lake.table(copied.location, engine="duckdb")
-    real, found = row_group_copy.CopyPlan.copy, {}
+    real, found = copy_plan.CopyPlan.copy, {}
 
     def copy(*arguments):
         written = real(*arguments)
@@ -368,7 +368,7 @@ def test_neither_side_of_a_race_fails(copied, lake, change):
         return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_group_copy.CopyPlan, "copy", copy)
+        patch.setattr(copy_plan.CopyPlan, "copy", copy)
         done = copied.optimize(rewrite="never")
 
     assert rows(copied) == found["rows"]
@@ -456,9 +456,9 @@ def test_copies_among_row_changes_keep_the_rows_of_a_model(tmp_path_factory, ran
                 change()
             return written
 
-        real = row_group_copy.CopyPlan.copy
+        real = copy_plan.CopyPlan.copy
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(row_group_copy.CopyPlan, "copy", copy_and_change)
+            patch.setattr(copy_plan.CopyPlan, "copy", copy_and_change)
             for _ in range(14):
                 if random.random() < 0.4:
                     done = table.optimize(rewrite="never", max_deleted_ratio=random.choice([0.05, 0.5, 1.0]))

@@ -6,7 +6,7 @@ import re
 import pytest
 from tests.support.html_pages import Page, confirmed, csrf, run
 
-from delvec_service.dashboard.actions import ACTIONS, MENU
+from delvec_service.dashboard.table_actions import ACTIONS, MENU
 
 REPORT = {
     "id": "t1",

@@ -4,7 +4,7 @@ Creating such a version is a commit like any other, so exactly one writer gets i
 it. A marker beside the log could not do that: a writer that looked just before the marker appeared would still create the
 version that it was to reserve.
 
-Tested in `tests/unit/kernel/transaction/test_reservations.py`.
+Tested in `tests/unit/kernel/transaction/test_reserved_version.py`.
 """
 
 import json

@@ -5,7 +5,7 @@ is checked and staged right after its reservation, the outcome is recorded, whic
 are published. Tables are reserved in the order of their locations: of two transactions that share tables, one waits for the
 other at the first of them.
 
-Tested in `tests/integration/service/commits/test_multi_table.py`.
+Tested in `tests/integration/service/commits/test_multi_table_commit.py`.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.transaction import reservations as reserving
+from delvec_kernel.transaction import reserved_version as reserving
 from delvec_kernel.transaction.conflict_checker import Conflict
-from delvec_kernel.transaction.reservations import Reservation
+from delvec_kernel.transaction.reserved_version import Reservation
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from sqlalchemy import and_, func, select
 
+from delvec_contract.fleet import FleetPoint
 from delvec_service.store.database import Database
 from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.models import CommitIntervalRow, HealthSampleRow, TableRow
 
-__all__ = ["FleetPoint", "FleetStore", "FleetTable"]
+__all__ = ["FleetStore", "FleetTable"]
 
 _IDS_AT_ONCE: Final = 5000
 _HOUR: Final = 3600
@@ -38,17 +39,6 @@ class FleetTable:
     num_deleted_rows: int | None
     deleted_bytes: int | None
     scan_debt_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPoint:
-    """Sums over the tables that were registered at a time."""
-
-    at: datetime
-    num_tables: int
-    size_in_bytes: int
-    deleted_bytes: int
-    scan_debt_seconds: float
 
 
 class FleetStore:
@@ -145,7 +135,13 @@ class FleetStore:
         tables, size, deleted, seconds = (
             sum(one or 0 for one in column) for column in zip(*sums, strict=True)
         )
-        return FleetPoint(at, tables, int(size), int(deleted), float(seconds))
+        return FleetPoint(
+            at=at,
+            num_tables=tables,
+            size_in_bytes=int(size),
+            deleted_bytes=int(deleted),
+            scan_debt_seconds=float(seconds),
+        )
 
 
 def _sums_at(catalog: str, at: datetime, ids: Sequence[str] | None) -> Any:

@@ -4,7 +4,6 @@ Policies and runs are stored only here: after deleting the database, policies ha
 table's data depends on any of it, nor does its safety: a lease keeps two replicas from doing the same work twice.
 """
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,8 +23,8 @@ from delvec_contract.policies import (
 )
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_maintenance.policies import PolicyType
-from delvec_service.store.database import Database, insert_into
-from delvec_service.store.events import Event, EventStore, event_id
+from delvec_service.store.database import Database, insert_into, visible_rows
+from delvec_service.store.event_store import Event, EventStore, event_id
 from delvec_service.store.models import (
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
@@ -36,7 +35,7 @@ from delvec_service.store.models import (
 
 __all__ = ["MaintenanceStore"]
 
-_KEPT: Final = timedelta(days=366)
+_RETENTION: Final = timedelta(days=366)
 _TASKS_KEPT: Final = timedelta(days=1)
 _SILENCE: Final = timedelta(minutes=1)
 """Reports come every second or two; after this long without one a task is lost."""
@@ -150,7 +149,7 @@ class MaintenanceStore:
             statement = insert_into(session, row).values(table_id=table_id, **values)
             session.execute(statement.on_conflict_do_nothing())
             session.execute(
-                delete(row).where(row.table_id == table_id, row.started_at < datetime.now(UTC) - _KEPT)
+                delete(row).where(row.table_id == table_id, row.started_at < datetime.now(UTC) - _RETENTION)
             )
             self._events.add(session, [_event(table_id, run)])
 
@@ -216,17 +215,15 @@ class MaintenanceStore:
         row, now = MaintenanceTaskRow, datetime.now(UTC)
         runs = and_(row.state == "running", row.updated_at >= now - _SILENCE)
         query = (
-            select(row, func.coalesce(TableRow.name, TableRow.folder_name))
+            select(row.table_id, func.coalesce(TableRow.name, TableRow.folder_name), row)
             .join(TableRow, TableRow.id == row.table_id)
             .where(TableRow.catalog == catalog, row.updated_at >= now - _TASKS_KEPT)
             .order_by(runs.desc(), row.started_at.desc(), row.table_id, row.id)
         )
         with self._database.read() as session:
-            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
-            shown = (one for one in rows if visible is None or visible(one[0].table_id, one[1]))
             return [
-                FleetTask(**_task(task, now).model_dump(), table=name, table_id=task.table_id)
-                for task, name in itertools.islice(shown, limit)
+                FleetTask(**_task(task, now).model_dump(), table=name, table_id=table_id)
+                for table_id, name, task in visible_rows(session, query, limit, visible)
             ]
 
     def runs(
@@ -245,7 +242,8 @@ class MaintenanceStore:
         ``visible`` decides by id and name whether to show the runs of a table.
         """
         row = MaintenanceRunRow
-        query = select(row, TableRow.name, TableRow.folder_name).join(TableRow, TableRow.id == row.table_id)
+        name = func.coalesce(TableRow.name, TableRow.folder_name)
+        query = select(row.table_id, name, row).join(TableRow, TableRow.id == row.table_id)
         query = query.where(TableRow.catalog == catalog)
         if table_id is not None:
             query = query.where(row.table_id == table_id)
@@ -257,11 +255,9 @@ class MaintenanceStore:
             query = query.where(row.started_at >= since)
         query = query.order_by(row.started_at.desc(), row.id)
         with self._database.read() as session:
-            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
-            shown = (one for one in rows if visible is None or visible(one[0].table_id, one[1] or one[2]))
             return [
-                MaintenanceRun(table=name or folder, **{field: getattr(run, field) for field in _RUN})
-                for run, name, folder in itertools.islice(shown, limit)
+                MaintenanceRun(table=table, **{field: getattr(run, field) for field in _RUN})
+                for _, table, run in visible_rows(session, query, limit, visible)
             ]
 
 

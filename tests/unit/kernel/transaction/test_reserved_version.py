@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from delvec_kernel.actions.actions import CommitInfo, RemoveFile
-from delvec_kernel.transaction.reservations import (
+from delvec_kernel.transaction.reserved_version import (
     OPERATION,
     Reservation,
     actions_of,

@@ -22,7 +22,7 @@ from delvec_service.store.models import EventCounterRow, EventMarkRow, EventRow,
 __all__ = ["Delivery", "Event", "EventMark", "EventStore", "Outbox", "StoredEvent", "event_id"]
 
 _IDS: Final = uuid.UUID("0f0c6a5e-6a0b-4c0e-9d55-1f7cf0b9c6d1")
-_ONLY: Final = 1
+_ONLY_ID: Final = 1
 _DELETED_AT_ONCE: Final = 1000
 
 
@@ -244,7 +244,7 @@ class EventStore:
         claimed = update(row).values(position=row.position + count).returning(row.position)
         position = session.execute(claimed).scalar()
         if position is None:
-            first = {"id": _ONLY, "epoch": secrets.token_hex(4), "position": 0, "expired": 0}
+            first = {"id": _ONLY_ID, "epoch": secrets.token_hex(4), "position": 0, "expired": 0}
             session.execute(insert_into(session, row).values(**first).on_conflict_do_nothing())
             position = session.execute(claimed).scalar_one()
         return position
