@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, model_validator
 
-from delvec_contract.actions import AddFile, AppTransaction
+from delvec_contract.action_bodies import AddFile, AppTransaction
 from delvec_contract.alterations import AdvanceIdentity
 from delvec_contract.shapes import (
     FILES,
