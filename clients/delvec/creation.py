@@ -85,16 +85,16 @@ class Creation:
             if there is None:
                 raise
             return self._instead(open_table(there), error)
-        done: Metrics | None = None
+        metrics: Metrics | None = None
         if first is not None:
-            made, done = self._with_rows(service, first, engine)
+            made, metrics = self._with_rows(service, first, engine)
         assert made is not None  # noqa: S101 - one of both has created it
         if location is not None:
             service.opened_by_location(made, request(TableRequest, location=location, name=self.name))
         table = open_table(made)
         if self.rows is not None and first is None:
-            done = table.append(self.rows, user_metadata=self.user_metadata)
-        return table, done
+            metrics = table.append(self.rows, user_metadata=self.user_metadata)
+        return table, metrics
 
     def _instead(self, there: DeltaTable, error: TableAlreadyExists) -> tuple[DeltaTable, Metrics | None]:
         """Return the table that exists, replaced if that is wanted."""

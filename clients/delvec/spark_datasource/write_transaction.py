@@ -85,9 +85,9 @@ class WriteTransaction:
         table = _table(request, lake, columns)
         if isinstance(table, FirstWrite):
             target = replace(table.target, replace_where=request.replace_where)
-            found = cls(table.begun, target, columns, (), already_applied=False, first=table)
-            found.check()
-            return found
+            transaction = cls(table.begun, target, columns, (), already_applied=False, first=table)
+            transaction.check()
+            return transaction
         # Not empty_table(): it imports pandas, which takes 0.25 seconds.
         nothing = pa.Table.from_batches([], columns.to_arrow())
         rows = NewRows.begin(table._service, table, nothing, options)  # noqa: SLF001
@@ -98,9 +98,9 @@ class WriteTransaction:
         if target.identity:
             # The number of tasks is unknown, so each generates blocks of identity values.
             target = replace(target, writers=_MAX_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
-        found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
-        found.check()
-        return found
+        transaction = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
+        transaction.check()
+        return transaction
 
     def check(self) -> None:
         """Fail now instead of in tasks if they cannot evaluate the checks."""

@@ -97,7 +97,7 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
     directory = None if as_bytes else local_name(location)
     names: list[str] = []
-    for path, size, modified in zip(*columns, strict=True):
+    for path, size, modification_time in zip(*columns, strict=True):
         if directory is not None and "%" not in path and is_canonical_relative(path):
             names.append(f"{directory}/{path}")  # as below, without a Path for each of up to a million files
             continue
@@ -105,7 +105,7 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
         if local is not None and not as_bytes:
             names.append(str(local))
         else:
-            names.append(RemoteFile(location, path, size, modified, as_bytes).name)
+            names.append(RemoteFile(location, path, size, modification_time, as_bytes).name)
     return names
 
 
