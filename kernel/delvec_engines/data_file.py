@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delvec_engines.arrow_conversion import decoded
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable, MissingDataFile
 from delvec_kernel.schema.types import (
@@ -116,10 +117,7 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, has_m
     Raises:
         pyarrow.ArrowException: a value does not fit, or the types have nothing in common.
     """
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    array = _stored(array)
     if array.type == target and not _has_structs(kind):
         return array
     match kind:
@@ -139,6 +137,28 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, has_m
             return _rebuilt(array, target, pa.StructArray.from_arrays([keys, items], fields=fields))
         case _:
             return _leaf(array, kind, target)
+
+
+def _stored(array: pa.Array) -> pa.Array:
+    """Return the values as the file has them: Arrow notes in the footer how the writer had them in memory."""
+    if pa.types.is_dictionary(array.type):
+        array = decoded(array)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        array = array.cast(pa.string() if pa.types.is_string_view(kind) else pa.binary())
+    elif pa.types.is_duration(kind):
+        array = array.view(pa.int64())
+    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        # A cast gives a last NULL no offset.
+        lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
+        ends = pc.cumulative_sum(lengths).cast(pa.int32())
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+        array = pa.ListArray.from_arrays(
+            offsets, pc.list_flatten(array), pa.list_(kind.value_field), mask=array.is_null()
+        )
+    return array
 
 
 def _has_structs(kind: DataType) -> bool:

@@ -5,6 +5,7 @@ Tested in `tests/integration/client/dml/test_statistics.py`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from delvec_engines.file_schemas import checked_schema
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
 from delvec_kernel.schema.column_mapping import is_mapped, mapping_mode
-from delvec_kernel.schema.types import PrimitiveType, StructField, arrow_type
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, arrow_type, has_variant
 from delvec_kernel.statistics.file_statistics import Number, StatisticsCollector, dump, indexed_columns, load
 
 __all__ = ["live_statistics"]
@@ -60,10 +61,11 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
 
 def _of_file(scan: Scan, path: str, count: int | None, deletion_vector: BitMap64) -> str:
     has_mapping = is_mapped(scan.configuration)
-    leaves = indexed_columns(scan.schema, scan.partition_columns, scan.configuration)
+    schema = _without_variants(scan.schema)
+    leaves = indexed_columns(schema, scan.partition_columns, scan.configuration)
     wanted = list(dict.fromkeys(leaf[0].name for leaf in leaves))
-    fields = [scan.schema.field(name) for name in wanted]
-    collector = StatisticsCollector(scan.schema, scan.partition_columns, scan.configuration)
+    fields = [schema.field(name) for name in wanted]
+    collector = StatisticsCollector(schema, scan.partition_columns, scan.configuration)
     file = DataFile.of(scan, path)
     with open_data_file(file) as parquet_file, reading(file):
         rows = parquet_file.metadata.num_rows
@@ -89,6 +91,18 @@ def _of_file(scan: Scan, path: str, count: int | None, deletion_vector: BitMap64
         for bounds in (stats["minValues"], stats["maxValues"]):
             _drop(bounds, [leaf for leaf in leaves if _is_time(leaf[-1])])
     return dump(stats | {"numRecords": Number(rows)})
+
+
+def _without_variants(schema: StructType) -> StructType:
+    """Return the schema without variants, which have no bounds and, shredded, are no values to Arrow."""
+    fields = []
+    for item in schema.fields:
+        if isinstance(item.type, StructType):
+            inner = _without_variants(item.type)
+            fields += [replace(item, type=inner)] if inner.fields else []
+        elif not has_variant(item.type):
+            fields.append(item)
+    return StructType(tuple(fields))
 
 
 def _live_rows(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.support.log_by_hand import LogByHand, add
 
 import delvec
 from delvec_commands.dml import statistics as command
@@ -234,3 +235,37 @@ def test_statistics_of_another_shape_are_none(people, tmp_path):
     assert people.check()["num-errors"] == 0
     assert people.optimize(rewrite="always")["numRemovedFiles"] == 3
     assert people.count() == people.to_arrow().num_rows == 218
+
+
+def test_variants_are_left_out_and_other_columns_counted(lake, tmp_path):
+    def column(name, kind):
+        return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+    inner = {"type": "struct", "fields": [column("v", "variant"), column("n", "long")]}
+    log = LogByHand(
+        tmp_path / "t",
+        protocol={
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["variantType"],
+            "writerFeatures": ["variantType"],
+        },
+    )
+    fields = [column("id", "long"), column("v", "variant"), column("s", inner)]
+    log.metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    log.commit(1, log.metadata)
+    kinds = [pa.struct([("value", pa.binary()), ("metadata", pa.binary())])]
+    kinds.append(pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())]))
+    for version, kind in enumerate(kinds, start=2):
+        variants = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x01"}, None], kind)
+        structs = pa.StructArray.from_arrays([variants, pa.array([7, None])], ["v", "n"])
+        path = tmp_path / "t" / f"{version}.parquet"
+        pq.write_table(pa.table({"id": [1, 2], "v": variants, "s": structs}), path)
+        log.commit(version, add(path.name, size=path.stat().st_size))
+    table = lake.table(tmp_path / "t")
+
+    assert table.compute_statistics()["numUpdatedFiles"] == 2
+
+    for stats in live_stats(table).values():
+        assert stats["nullCount"] == {"id": 0, "s": {"n": 1}}
+        assert (stats["numRecords"], stats["minValues"]) == (2, {"id": 1, "s": {"n": 7}})
