@@ -68,6 +68,8 @@ _FATAL: Final = ("INTERNAL Error", "FATAL Error")
 _CORRUPT: Final = "Data Corruption Error"
 """How the texts of errors begin that end a database."""
 _INVALIDATED: Final = "invalidated because of a previous fatal error"
+_NOT_SUPPORTED: Final = " is only supported for "
+"""What DuckDB says of encodings of types for which it lacks them: such a file is not damaged."""
 _ENCRYPTED: Final = ("File is encrypted", "' is encrypted")
 """What errors about encrypted files say; those about a single column do not name the file."""
 
@@ -458,7 +460,7 @@ def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> De
     return _damaged(path, reason, scan, where)
 
 
-def _unnamed_file(error: Exception, scan: Scan, source: ScanSource, where: str) -> CorruptTable | None:
+def _unnamed_file(error: Exception, scan: Scan, source: ScanSource, where: str) -> DelvecError | None:
     """Return the error about a damaged file that DuckDB's error does not name; None if there is none.
 
     DuckDB gives errors of expressions a class, but its Parquet reader has some without one, and internal ones. By text,
@@ -469,12 +471,16 @@ def _unnamed_file(error: Exception, scan: Scan, source: ScanSource, where: str) 
     return None if path is None else _damaged(path, str(error).partition("\n")[0], scan, where)
 
 
-def _damaged(path: str, reason: str, scan: Scan, where: str) -> CorruptTable:
+def _damaged(path: str, reason: str, scan: Scan, where: str) -> DelvecError:
+    facts: dict[str, Any] = {"table": scan.name, "version": scan.version, "file": path}
+    if _NOT_SUPPORTED in reason:
+        return UnsupportedTable(
+            f"The data file '{path}' of {where} cannot be read by DuckDB: {reason}. Use Spark, or write the file's rows again.",
+            **facts,
+        )
     return CorruptTable(
         f"The data file '{path}' of {where} cannot be read, because it is damaged: {reason}. Restore it from a backup.",
-        table=scan.name,
-        version=scan.version,
-        file=path,
+        **facts,
     )
 
 

@@ -9,10 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from deltalake.transaction import AddAction
 from pyroaring import BitMap64
 from tests.support.scanned_table import PEOPLE, Table, ids, people
 
@@ -26,6 +29,7 @@ from delvec_errors import (
     InternalError,
     InvalidPredicate,
     MissingDataFile,
+    UnsupportedTable,
 )
 from delvec_storage import files as storage
 
@@ -289,3 +293,19 @@ def test_limits_of_one_engine_are_no_defaults_of_the_next():
     assert limits(limited) == [(1, "256.0 MiB")]
     assert limits(pickle.loads(pickle.dumps(limited))) == [(1, "256.0 MiB")]
     assert limits(DuckDBEngine()) == before
+
+
+def test_an_encoding_that_duckdb_lacks_is_not_called_damage(tmp_path):
+    numbers = pa.table({"n": pa.array([Decimal("1.00"), None], pa.decimal128(38, 2))})
+    (tmp_path / "t").mkdir()
+    created = deltalake.DeltaTable.create(tmp_path / "t", numbers.schema)
+    path = tmp_path / "t" / "a.parquet"
+    pq.write_table(numbers, path, use_dictionary=False, use_byte_stream_split=["n"])
+    add = AddAction(path.name, path.stat().st_size, {}, 1_700_000_000_000, True, '{"numRecords":2}')
+    created.create_write_transaction([add], "append", created.schema())
+    with (
+        delvec.connect(tmp_path, database_url="sqlite://") as lake,
+        pytest.raises(UnsupportedTable, match=r"a\.parquet.*BYTE_STREAM_SPLIT.*Use Spark") as caught,
+    ):
+        lake.table(tmp_path / "t").to_arrow()
+    assert caught.value.details["file"] == "a.parquet"
