@@ -19,6 +19,7 @@ __all__ = [
     "footer_size",
     "open_parquet",
     "parsed_footer",
+    "plain_type",
     "read_footer",
 ]
 
@@ -45,6 +46,24 @@ def open_parquet(source: pa.NativeFile | bytes, path: str, **options: Any) -> pq
     """
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
     return pq.ParquetFile(file, metadata=read_footer(file, path), **options)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain text and binary at every depth, to which values can be cast.
+
+    Arrow reads values as the file's writer had them in memory, and has few functions of views and dictionaries.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 def read_footer(source: pa.NativeFile, path: str) -> pq.FileMetaData:

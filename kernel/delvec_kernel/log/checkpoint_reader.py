@@ -37,7 +37,7 @@ from delvec_kernel.file_index.file_rows import (
 )
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.statistics.typed_statistics import STATS_PARSED
-from delvec_parquet.parquet_file import open_parquet
+from delvec_parquet.parquet_file import open_parquet, plain_type
 
 __all__ = ["CheckpointPart", "partition_values", "read_checkpoint", "stats_json"]
 
@@ -234,6 +234,7 @@ def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(actions_by_kind)):
         for kind in action_kinds:
             column = batch.column(kind.key)
+            column = column.cast(plain_type(column.type))
             is_present = pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key]))
             if kind is Sidecar:
                 _check_absent(column.filter(pc.invert(is_present)), "sizeInBytes", where)
@@ -295,7 +296,7 @@ def _actions(
         _BATCH_ROWS, row_groups=None if groups is None else list(groups), columns=columns
     ):
         adds = batch.column(0)
-        kind = _in_utc(adds.type, "add", zoned)
+        kind = _in_utc(plain_type(adds.type), "add", zoned)
         yield adds if kind == adds.type else adds.cast(kind)
 
 
@@ -357,7 +358,7 @@ class _DeferredFile:
         if file.metadata.num_rows < _MIN_DEFERRED_ROWS or parsed is None or not pa.types.is_struct(parsed):
             return None
         counted = [field for field in parsed if field.name == "numRecords" and field.type == pa.int64()]
-        typed = _in_utc(parsed, f"add.{STATS_PARSED}", _int96(file))
+        typed = _in_utc(plain_type(parsed), f"add.{STATS_PARSED}", _int96(file))
         return cls(file, where, typed, "stats" in present) if counted else None
 
     def runs(self) -> Iterator[tuple[range, bool]]:

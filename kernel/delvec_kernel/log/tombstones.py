@@ -19,7 +19,7 @@ from delvec_kernel.file_index.file_rows import DELETION_VECTOR, TEXT_MAP
 from delvec_kernel.locations import canonical_log_path, canonical_log_paths
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.snapshot.replay import Commit
-from delvec_parquet.parquet_file import open_parquet
+from delvec_parquet.parquet_file import open_parquet, plain_type
 
 __all__ = [
     "TOMBSTONES",
@@ -122,6 +122,7 @@ def tombstones_in_parquet(source: pa.NativeFile, where: LogFile) -> Iterator[pa.
         columns = [f"remove.{name}" for name in TOMBSTONES.names if name in present]
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
             removes = batch.column(0)
+            removes = removes.cast(plain_type(removes.type))
             removes = removes.filter(pc.is_valid(pc.struct_field(removes, "path")))
             if len(removes):
                 yield _conformed(removes)

@@ -194,6 +194,42 @@ def test_other_string_encodings_are_read():
     assert adds(parquet([{"add": {**ADD, "partitionValues": None}}], fields))[0].partition_values == {}
 
 
+@pytest.mark.parametrize("text", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_checkpoints_are_read_however_their_writer_had_them_in_memory(text):
+    def in_memory(kind):
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(in_memory(field.type)) for field in kind])
+        if pa.types.is_list(kind):
+            return pa.list_(in_memory(kind.value_type))
+        if pa.types.is_map(kind):
+            return pa.map_(pa.string(), in_memory(kind.item_type))
+        return text if pa.types.is_string(kind) else kind
+
+    rows = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}},
+        {"add": {**ADD, "deletionVector": DV, "stats_parsed": STATS}},
+        {"sidecar": {"path": "s.parquet", "sizeInBytes": 1, "modificationTime": 2}},
+    ]
+    features = pa.list_(pa.string())
+    numbers = [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]
+    others = {
+        "protocol": pa.struct([*numbers, ("readerFeatures", features)]),
+        "sidecar": pa.struct(SIDECAR_TYPE),
+    }
+    fields = [*ADD_TYPE, ("deletionVector", pa.struct(DV_TYPE)), ("stats_parsed", STATS_TYPE)]
+    plain = parquet(rows, fields, **others)
+    found = parquet(
+        rows,
+        list(in_memory(pa.struct(fields))),
+        **{name: in_memory(kind) for name, kind in others.items()},
+    )
+    assert found != plain
+    expected, part = read_checkpoint(plain, WHERE), read_checkpoint(found, WHERE)
+    assert (part.actions, part.sidecars) == (expected.actions, expected.sidecars)
+    assert adds(found) == adds(plain)
+    assert json.loads(adds(found)[0].stats) == STATS
+
+
 def test_a_manifest_in_json():
     where = LogFile("t", 4, "00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json")
     lines = [

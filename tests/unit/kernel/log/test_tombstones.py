@@ -162,6 +162,12 @@ def test_checkpoints_keep_tombstones_with_deletion_vectors():
     assert found[0]["size"] is None
 
 
+def test_tombstones_are_read_however_their_writer_had_them_in_memory():
+    kind = pa.struct([("path", pa.string_view()), ("deletionTimestamp", pa.int64())])
+    found = in_parquet([{"path": "a", "deletionTimestamp": 5}, None], kind)
+    assert [row["path"] for row in found] == ["a"]
+
+
 def test_a_checkpoint_without_tombstones_has_none():
     assert in_parquet([], pa.struct([("path", pa.string())])) == []
 
