@@ -120,9 +120,11 @@ def _fail(error: DelvecError, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(error.to_wire(), default=str), file=sys.stderr)
     else:
-        print("delvec:", " ".join(error.message.split()), file=sys.stderr)
+        from delvec.cli.output import say  # takes time that commands without errors save
+
+        say(f"delvec: {' '.join(error.message.split())}")
         if excerpt := error.details.get("excerpt"):
-            print(excerpt, file=sys.stderr)
+            say(str(excerpt))
     return 1
 
 

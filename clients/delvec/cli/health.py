@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from delvec.cli.options import session
-from delvec.cli.output import number, print_json, print_pairs, print_table, printable, size_of, span_of
+from delvec.cli.output import number, print_json, print_pairs, print_table, printable, show, size_of, span_of
 from delvec_contract.health import HealthResponse, HealthSample
 from delvec_contract.health_metrics import metrics_of
 from delvec_maintenance.health.advice import Step, needs, steps
@@ -227,7 +227,8 @@ def _print_overlap(column: Mapping[str, Any]) -> None:
         if average is None
         else f"opens {average:.1f} files on average, {number(column['max-depth'])} at most"
     )
-    print(f"\nA lookup by {column['column']} {opened}; {_of(num_unbounded, 'file')} without bounds.")
+    print()
+    show(f"A lookup by {column['column']} {opened}; {_of(num_unbounded, 'file')} without bounds.")
     for file in column["files"]:
         print(
             printable(

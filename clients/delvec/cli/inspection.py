@@ -12,7 +12,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from delvec.cli.options import Table, session
-from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
+from delvec.cli.output import (
+    instant,
+    number,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+    show,
+    size_of,
+    span_of,
+)
 from delvec_commands.display import type_text
 
 __all__ = ["conflicts", "detail", "events", "history", "tasks"]
@@ -129,9 +139,8 @@ def events(
                 print(json.dumps(event, default=str), flush=True)
                 continue
             name = event["type"].removeprefix("delvec.")
-            print(
-                f"{event['time']:%Y-%m-%d %H:%M:%S}  {name:<11}  {event['subject']}  {_happened(event['data'])}",
-                flush=True,
+            show(
+                f"{event['time']:%Y-%m-%d %H:%M:%S}  {name:<11}  {event['subject']}  {_happened(event['data'])}"
             )
 
 

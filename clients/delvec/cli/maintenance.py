@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from delvec.cli.options import Table, session
-from delvec.cli.output import number, print_json, print_table, say, size_of, span_of
+from delvec.cli.output import number, print_json, print_table, say, show, size_of, span_of
 from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract.commands import Rewrite
@@ -51,7 +51,7 @@ def checkpoint(
     if clean_up_result is None:
         return
     for path in clean_up_result["deleted"]:
-        print(path)
+        show(path)
     verb = "would be deleted" if dry_run else "deleted"
     if clean_up_result.get("kept-because"):
         say(f"nothing {verb}: {clean_up_result['kept-because']}")
@@ -93,7 +93,7 @@ def check(
                 right=["version"],
             )
         for orphan in check_result["orphans"]:
-            print(
+            show(
                 f"orphan: {orphan['path']} ({size_of(orphan['size-in-bytes'])}, transaction {orphan['state']})"
             )
         looked = {

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import math
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ __all__ = [
     "printable",
     "rows_of",
     "say",
+    "show",
     "size_of",
     "span_of",
     "working",
@@ -38,6 +40,8 @@ __all__ = [
 
 _QUICK_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.2
+_CONTROLS: Final = re.compile(r"[\x7f-\x9f]")
+"""Characters that steer terminals, and that JSON does not escape."""
 
 
 @contextmanager
@@ -95,13 +99,19 @@ _PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 
 def print_json(value: Any) -> None:
     """Print one JSON document."""
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def say(message: str) -> None:
     """Print a message for people on standard error, apart from the result."""
     sys.stdout.flush()  # into a pipe it would come after the message
-    print(message, file=sys.stderr)
+    print("\n".join(map(printable, message.split("\n"))), file=sys.stderr)
+
+
+def show(line: str) -> None:
+    """Print a line of the result, which may have names from a log."""
+    print(printable(line), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
@@ -230,7 +240,7 @@ def _cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters: a table's rows must not steer the terminal."""
+    """Return text without control characters: neither the rows nor the names in a log must steer the terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from delvec.cli.options import Table, session
-from delvec.cli.output import number, print_json, print_table, say, size_of
+from delvec.cli.output import number, print_json, print_table, say, show, size_of
 from delvec_commands.vacuum import VacuumPlan
 from delvec_errors.texts import counted
 
@@ -111,7 +111,7 @@ def vacuum(
         print_json(vacuum_result)
         return
     for path in vacuum_result["files"] if dry_run else ():
-        print(path)
+        show(path)
     verb = "would be deleted" if dry_run else "quarantined" if vacuum_result.get("quarantine") else "deleted"
     directories = vacuum_result["num-empty-directories"]
     also = (
@@ -167,7 +167,7 @@ def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
             f"moved {counted(undo_result['num-files'], 'file')} ({size_of(undo_result['size-in-bytes'])}) back"
         )
         for path in undo_result["kept"]:
-            print(f"kept in quarantine, since another file has its path: {path}")
+            show(f"kept in quarantine, since another file has its path: {path}")
     if undo_result["kept"]:
         raise typer.Exit(1)
 

@@ -140,3 +140,18 @@ def test_wide_rows_are_not_folded_in_a_pipe(capsys):
 def test_instants_are_utc():
     assert output.instant(1_700_000_000_000) == "2023-11-14 22:13:20"
     assert output.instant(-1) == "1969-12-31 23:59:59"
+
+
+def test_no_name_in_a_log_steers_the_terminal(capsys):
+    name = "a\x1b[2Jb\x9b1mc\x7f\nd"
+
+    output.say(name)
+    output.show(name)
+    output.print_json({name: name})
+    output.print_table([name], [[name]])
+    output.print_pairs({name: name})
+
+    out, err = capsys.readouterr()
+    lines = [line.encode() for line in (out + err).split("\n")]
+    assert not any(control in line for line in lines for control in (b"\x1b", "\x9b".encode(), b"\x7f"))
+    assert json.loads(out.split("\n")[1]) == {name: name}
