@@ -22,7 +22,7 @@ _COMMIT_CHARTS: Final = (
 )
 _FLEET_CHARTS: Final = (
     ("Scan debt", "seconds", "sampled tables", "scan-debt-seconds"),
-    ("Bytes read in vain", "bytes", "sampled tables", "deleted-bytes"),
+    ("Bytes read and discarded", "bytes", "sampled tables", "deleted-bytes"),
     ("Size", "bytes", "sampled tables", "size-in-bytes"),
 )
 _MAX_BARS: Final = 24 * 31

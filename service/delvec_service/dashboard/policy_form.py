@@ -53,7 +53,7 @@ _KINDS: Final[Mapping[str, tuple[str, str | tuple[str, ...], str]]] = {
     "max_deleted_ratio": ("Maximum deleted rows", "percent", "Like 5 %. Files with a larger share are rewritten, whatever their size."),
     "min_deleted_ratio": ("Minimum deleted rows", "percent", "Like 5 %. Only files with a larger share are rewritten."),
     "min_files_saved": ("Minimum files saved", "count", "Like 10: a run must save this many files to open, or gain the bytes below."),
-    "min_gain_bytes": ("Minimum gain", "size", "What a run must gain to be worth it, like 64 MiB."),
+    "min_gain_bytes": ("Minimum gain", "size", "What a run must gain to be worthwhile, like 64 MiB."),
     "max_bytes_per_run": ("Maximum bytes per run", "size", "Like 10 GiB. Rewrites the files with the highest gain first; empty for no limit."),
     "max_memory_bytes": ("Maximum memory", "size", "Rows held at once, 128 MiB or more; the rest is spilled to disk. Empty for no limit."),
     "rewrite": ("Rows", ("auto", "always"), "auto copies row groups where that is as good for readers."),

@@ -79,4 +79,4 @@ def _by(actions: Sequence[str], policies: Mapping[PolicyType, Any]) -> tuple[str
         return "waiting", f"{'; '.join(dict.fromkeys(waits))}."
     holders = list(dict.fromkeys(names))
     named = f"{'policy' if len(holders) == 1 else 'policies'} {' and '.join(holders)}"
-    return "planned", f"By {named}, when delvec maintain runs next and finds it worth it."
+    return "planned", f"By {named}, when delvec maintain runs next and finds it worthwhile."

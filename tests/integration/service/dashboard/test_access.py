@@ -278,7 +278,7 @@ def test_who_is_no_admin_neither_sees_nor_creates_tokens(guarded):
     assert "DELVEC_TOKEN" not in shown.text
     assert not shown.all("input", id="grantee")
     audit = Page(guarded.get("/dashboard/audit"))
-    assert "Give a table that you maintain" in audit.text
+    assert "Enter a table that you maintain" in audit.text
     created = create_token(guarded, name="mallory")
     assert created.status_code == 403
     assert "Permission denied" in Page(created).text

@@ -24,7 +24,7 @@ def test_the_fleet_at_a_glance(client):
     assert "Nothing is broken" in text
     assert "1 good 1 fair 1 unknown" in text
     assert "; 1 table without a sample" in text
-    assert "of scan time, 3.0 MiB read in vainof 2 of 3 tables" in text
+    assert "of scan time, 3.0 MiB read and discardedof 2 of 3 tables" in text
     since = (datetime.now(UTC) - timedelta(hours=23)).strftime("%Y-%m-%d %H:00 UTC")
     assert f"on average, 48 since {since}" in text  # most of it is yesterday
     assert "No policy does this" in text
