@@ -35,7 +35,7 @@ class AccessControl:
         """Create a bearer token; ``token`` of the result is the only copy.
 
         Args:
-            name: of the token; cannot be reused.
+            name: the name of the token; cannot be reused.
             principal: principal that grants refer to; by default the token's name. To rotate a token, create a second
                 one for its principal and revoke the first.
             expires: a time with a time zone, or a duration; by default never.
@@ -86,7 +86,7 @@ class AccessControl:
             grantee: a principal of a token: ``etl``; a subject of the identity provider: ``oidc:<sub>``; one of its
                 groups: ``group:<name>``.
             table: by name or id; the grant survives a rename of the table.
-            pattern: of names: ``sales.*``.
+            pattern: the pattern of names: ``sales.*``.
             namespace: all tables named ``<namespace>.<table>``.
             all_tables: all tables and the service itself.
 

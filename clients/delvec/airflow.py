@@ -245,7 +245,7 @@ class DelvecEventTrigger(BaseEventTrigger):  # type: ignore[misc]  # as above
 
     Args:
         table: name or id; by default all tables that the token may read.
-        types: of the events.
+        types: the types of the events.
         since: ISO 8601 text; by default the time of the start.
         poll_interval: seconds between two looks.
         delvec_conn_id: the Airflow connection.
@@ -285,7 +285,7 @@ class DelvecEventSensor(BaseSensorOperator):  # type: ignore[misc]  # as above
 
     Args:
         table: name or id; by default all tables that the token may read.
-        types: of the events.
+        types: the types of the events.
         since: ISO 8601 text: older events do not count. By default the start of the run's data interval.
         deferrable: wait in the triggerer, without a worker.
         delvec_conn_id: the Airflow connection.

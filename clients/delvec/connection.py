@@ -284,7 +284,7 @@ class Connection:
 
         Args:
             source: the Iceberg table's directory, or its current metadata file according to its catalog.
-            location: of the Delta table; by default the Iceberg table's directory.
+            location: the location of the Delta table; by default the Iceberg table's directory.
             name: the table's name; by default the location's last part.
             collect_statistics: take statistics from the manifests, so that reads can skip files.
             properties: table properties, as in :meth:`create_table`.

@@ -25,7 +25,7 @@ class DowngradeStep:
     """One step of a downgrade.
 
     Attributes:
-        name: of the step.
+        name: the name of the step.
         effect: what it does for readers and writers.
         version: the last version that it committed; None if it was not taken, or committed none.
         waits_for: why it cannot be taken yet; None if it was taken, or would be.

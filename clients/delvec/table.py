@@ -312,7 +312,7 @@ class DeltaTable(CheckedTable):
             timestamp: instead, the time to clone.
             replace: make an existing table the clone, in one version; its history is kept.
             if_not_exists: leave an existing table as it is.
-            properties: of the clone; added to this table's, or replacing them.
+            properties: the properties of the clone; added to this table's, or replacing them.
             name: the clone's name, if a location is given.
 
         Raises:

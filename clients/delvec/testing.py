@@ -62,7 +62,7 @@ def table_of(
 
     Args:
         lake: where.
-        name: of the table.
+        name: the name of the table.
         rows: dictionaries, or an Arrow table.
         schema: the columns, as in CREATE TABLE; by default those of the rows.
         options: as for :meth:`~delvec.connection.Connection.create_table`.

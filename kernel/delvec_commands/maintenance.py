@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 from delvec_commands.maintained_table import MaintainedTable
-from delvec_commands.maintenance_tasks import TASKS, Decision, Outcome
+from delvec_commands.maintenance_tasks import TASKS, TaskDecision, TaskOutcome
 from delvec_commands.table_service import TableService, iso_time, listed, request
 from delvec_contract import operations
 from delvec_contract.policies import (
@@ -105,7 +105,7 @@ class Maintenance:
         all tables.
 
         Args:
-            name: of the policy.
+            name: the name of the policy.
             type: ``system.data-compaction``, ``system.dv-purge``, ``system.dv-compaction``, ``system.checkpoint`` or
                 ``system.vacuum``.
             config: thresholds, ``quiet_hours``, ``max_bytes_per_run``: defaults apply to what is not given.
@@ -320,12 +320,12 @@ class Maintenance:
         table: MaintainedTable,
         maintenance_result: MaintenanceResult,
         started: datetime,
-        outcome: Outcome | None = None,
+        outcome: TaskOutcome | None = None,
         *,
         error: str | None = None,
     ) -> str:
         """Record a run; if that fails, return a note for the result, as the work is done anyway."""
-        measured = Outcome() if outcome is None else outcome
+        measured = TaskOutcome() if outcome is None else outcome
         try:
             body = request(
                 MaintenanceRun,
@@ -395,7 +395,7 @@ def _message_of(error: Exception, table: str, policy: str | None = None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _predicted(maintenance_result: MaintenanceResult, decision: Decision) -> MaintenanceResult:
+def _predicted(maintenance_result: MaintenanceResult, decision: TaskDecision) -> MaintenanceResult:
     return replace(
         maintenance_result,
         state="due" if decision.is_due else "not-due",

@@ -22,11 +22,11 @@ from delvec_maintenance.policies import (
     VacuumConfig,
 )
 
-__all__ = ["TASKS", "Decision", "Outcome", "Task"]
+__all__ = ["TASKS", "Task", "TaskDecision", "TaskOutcome"]
 
 
 @dataclass(frozen=True)
-class Decision:
+class TaskDecision:
     """Whether a task is worth running now.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """The measured result; ``version`` is the last version that was committed."""
 
     gain_bytes: int | None = None
@@ -56,11 +56,11 @@ class Outcome:
 class Task(Protocol):
     """One kind of maintenance."""
 
-    def decide(self, table: MaintainedTable, config: Any) -> Decision:
+    def decide(self, table: MaintainedTable, config: Any) -> TaskDecision:
         """Decide whether the task is worth running now; changes nothing."""
         ...
 
-    def perform(self, table: MaintainedTable, config: Any) -> Outcome:
+    def perform(self, table: MaintainedTable, config: Any) -> TaskOutcome:
         """Run the task."""
         ...
 
@@ -72,10 +72,10 @@ class _Rewrite:
     def _options(config: Any) -> OptimizeOptions:
         raise NotImplementedError
 
-    def perform(self, table: MaintainedTable, config: Any) -> Outcome:
+    def perform(self, table: MaintainedTable, config: Any) -> TaskOutcome:
         """Rewrite files, within the budget."""
         metrics = table.optimize.run(self._options(config))
-        return Outcome(
+        return TaskOutcome(
             (metrics["numRemovedBytes"] or 0) - (metrics["numAddedBytes"] or 0),
             (metrics["numRemovedFiles"] or 0) - (metrics["numAddedFiles"] or 0),
             metrics.version,
@@ -98,12 +98,12 @@ class _Rewrite:
 class _Purge(_Rewrite):
     """PURGE of files with many deleted rows."""
 
-    def decide(self, table: MaintainedTable, config: DvPurgeConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: DvPurgeConfig) -> TaskDecision:
         metrics = self._dry_run(table, config)
         prediction = _planned(metrics)
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
         if not prediction.cost_bytes:
-            return Decision(False, self._over_budget(table, config) or f"no files {share}")
+            return TaskDecision(False, self._over_budget(table, config) or f"no files {share}")
         is_due = max(0, prediction.gain_bytes or 0) >= config.min_gain_bytes
         freed = byte_size_text(prediction.gain_bytes or 0)
         reason = f"{counted(metrics['numRemovedFiles'] or 0, 'file')} {share}: would free {freed}"
@@ -124,11 +124,11 @@ class _Purge(_Rewrite):
 class _Compaction(_Rewrite):
     """OPTIMIZE."""
 
-    def decide(self, table: MaintainedTable, config: CompactionConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: CompactionConfig) -> TaskDecision:
         metrics = self._dry_run(table, config)
         prediction = _planned(metrics)
         if not prediction.cost_bytes:
-            return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
+            return TaskDecision(False, self._over_budget(table, config) or "no files need to be rewritten")
         files_saved, gain_bytes = prediction.gain_files or 0, prediction.gain_bytes or 0
         become = _become(metrics["numRemovedFiles"] or 0, "file")
         reason = f"{become} {metrics.num_new_files:,}, which frees {byte_size_text(gain_bytes)}"
@@ -151,11 +151,11 @@ class _Compaction(_Rewrite):
 class _DvCompaction:
     """Compaction of deletion vector files."""
 
-    def decide(self, table: MaintainedTable, config: DvCompactionConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: DvCompactionConfig) -> TaskDecision:
         try:
             compaction_result = table.optimize.deletion_vectors(dry_run=True)
         except InvalidTableChange as error:  # nothing to do for a table without deletion vectors
-            return Decision(False, error.message)
+            return TaskDecision(False, error.message)
         before, after = compaction_result["num-vector-files"], compaction_result["new-vector-files"]
         gain_bytes = compaction_result["gain-bytes"]
         reason = (
@@ -168,13 +168,13 @@ class _DvCompaction:
                 if before
                 else "no deletion vector files need to be compacted"
             )
-        return Decision(is_due, reason, gain_bytes, before - after, compaction_result["size-in-bytes"])
+        return TaskDecision(is_due, reason, gain_bytes, before - after, compaction_result["size-in-bytes"])
 
-    def perform(self, table: MaintainedTable, config: DvCompactionConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: DvCompactionConfig) -> TaskOutcome:
         del config
         before = table.health()["num-deletion-vector-files"]
         compaction_result = table.optimize.deletion_vectors()
-        return Outcome(
+        return TaskOutcome(
             None, before - table.health()["num-deletion-vector-files"], compaction_result["version"]
         )
 
@@ -182,35 +182,35 @@ class _DvCompaction:
 class _Checkpoint:
     """A checkpoint, optionally with a clean-up of the log."""
 
-    def decide(self, table: MaintainedTable, config: CheckpointConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: CheckpointConfig) -> TaskDecision:
         health = table.health()
         commits = health["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
         since = "without a checkpoint" if commits > health["version"] else "since the newest checkpoint"
         reason = f"{counted(commits, 'commit')} {since}, {config.min_commits:,} required"
-        return Decision(is_due, reason, gain_files=commits if is_due else None)
+        return TaskDecision(is_due, reason, gain_files=commits if is_due else None)
 
-    def perform(self, table: MaintainedTable, config: CheckpointConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: CheckpointConfig) -> TaskOutcome:
         before = table.health()["commits-since-checkpoint"]
         table.checkpoint(clean_up=config.clean_up)
-        return Outcome(gain_files=before - table.health()["commits-since-checkpoint"])
+        return TaskOutcome(gain_files=before - table.health()["commits-since-checkpoint"])
 
 
 class _Vacuum:
     """VACUUM, with at least the table's retention."""
 
-    def decide(self, table: MaintainedTable, config: VacuumConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: VacuumConfig) -> TaskDecision:
         vacuum_result = self._run(table, config, dry_run=True)
         files, size = vacuum_result["num-files"], vacuum_result["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
         reason = f"{counted(files, 'unneeded file')}, {byte_size_text(size)}"
         if files and not is_due:
             reason += f"; at least {byte_size_text(config.min_gain_bytes)} required"
-        return Decision(is_due, reason, size, files, 0)
+        return TaskDecision(is_due, reason, size, files, 0)
 
-    def perform(self, table: MaintainedTable, config: VacuumConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: VacuumConfig) -> TaskOutcome:
         vacuum_result = self._run(table, config)
-        return Outcome(
+        return TaskOutcome(
             vacuum_result["size-in-bytes"], vacuum_result["num-files"], vacuum_result["end-version"]
         )
 
@@ -227,13 +227,13 @@ def _required(config: CompactionConfig | DvCompactionConfig) -> str:
     return f"{config.min_files_saved:,} fewer files or {byte_size_text(config.min_gain_bytes)} required"
 
 
-def _planned(planned: PlannedCompaction) -> Decision:
+def _planned(planned: PlannedCompaction) -> TaskDecision:
     saved = (planned["numRemovedFiles"] or 0) - planned.num_new_files
-    return Decision(False, "", planned.gain_bytes, saved, planned["numRemovedBytes"])
+    return TaskDecision(False, "", planned.gain_bytes, saved, planned["numRemovedBytes"])
 
 
-def _decision(prediction: Decision, reason: str, is_due: bool) -> Decision:
-    return Decision(is_due, reason, prediction.gain_bytes, prediction.gain_files, prediction.cost_bytes)
+def _decision(prediction: TaskDecision, reason: str, is_due: bool) -> TaskDecision:
+    return TaskDecision(is_due, reason, prediction.gain_bytes, prediction.gain_files, prediction.cost_bytes)
 
 
 TASKS: Final[Mapping[PolicyType, Task]] = {

@@ -86,7 +86,7 @@ class _PinnedService:
 
     Args:
         service: the service.
-        versions: of tables that are read already, by id.
+        versions: the versions of tables that are read already, by id.
         collects: whether commits are collected.
 
     Attributes:
@@ -270,7 +270,7 @@ class MultiTableSnapshot(Generic[_Table]):
     """Several tables at one moment; see :meth:`delvec.Connection.snapshot`.
 
     Attributes:
-        versions: of each table, by the names that were asked for.
+        versions: the versions of each table, by the names that were asked for.
     """
 
     def __init__(

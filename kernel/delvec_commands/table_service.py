@@ -110,8 +110,8 @@ class TableService(Protocol):
 
         Args:
             operation: one of :mod:`delvec_contract.operations`.
-            body: of the request.
-            parameters: of the query, by their names on the wire; those that are None are left out.
+            body: the body of the request.
+            parameters: the parameters of the query, by their names on the wire; those that are None are left out.
             path: parameters of the operation's path.
         """
 
@@ -167,7 +167,7 @@ def listed(
     Args:
         service: to ask.
         operation: its answer has ``next_page_token``.
-        entries: of a page.
+        entries: the entries of a page.
         parameters: query parameters, except those for pagination.
         limit: maximum number of entries; None for all.
 

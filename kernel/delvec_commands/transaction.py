@@ -120,7 +120,7 @@ class Transaction:
         table_id: the table's id.
         operation: Delta's operation name.
         read_version: the version that the changes are based on.
-        read_mark: of that version, from a scan or from :func:`begin`: if another writer replaces the version, the
+        read_mark: the read mark of that version, from a scan or from :func:`begin`: if another writer replaces the version, the
             commit is refused.
         transaction_id: from :func:`begin`; by default a new one, for commands that write no data files themselves.
         engine_info: recorded in the log, with what has executed the running command if its engine chose.

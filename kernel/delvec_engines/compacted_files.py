@@ -190,7 +190,7 @@ def row_runs(
 
     Args:
         scan: the files that were read; row ranges number them in its order.
-        row_ranges: of the rows in the order they were written.
+        row_ranges: the row ranges of the rows in the order they were written.
         adds: the new files in the order they were written.
 
     Raises:

@@ -33,7 +33,7 @@ from delvec_maintenance.compaction import Bin, CompactionRules, deleted_ratios, 
 from delvec_parquet.footer import Footer, column_names, why_not_together
 from delvec_parquet.row_group_copy import SourceFile
 
-__all__ = ["MIN_GROUP_BYTES", "MIN_GROUP_ROWS", "CopyPlan", "Decision", "Part", "check_rewrite"]
+__all__ = ["MIN_GROUP_BYTES", "MIN_GROUP_ROWS", "CopyDecision", "CopyPlan", "Part", "check_rewrite"]
 
 MIN_GROUP_ROWS: Final = 1 << 17
 """Mean rows per row group from which copies read as fast as rewritten files (measured in docs/optimize.md)."""
@@ -56,7 +56,7 @@ def check_rewrite(rewrite: str) -> None:
 
 
 @dataclass(frozen=True)
-class Decision:
+class CopyDecision:
     """Whether files are copied or rewritten.
 
     Attributes:
@@ -80,7 +80,7 @@ class Part:
     """
 
     bin: Bin
-    decision: Decision | None = None
+    decision: CopyDecision | None = None
 
     @property
     def sources(self) -> Sequence[SourceFile] | None:
@@ -351,13 +351,13 @@ class CopyPlan:
 
 
 def _rewritten(source_bin: Bin, why: str, *, is_rest: bool = False) -> Part:
-    return Part(source_bin, Decision(f"rewritten: {why}", is_rest=is_rest))
+    return Part(source_bin, CopyDecision(f"rewritten: {why}", is_rest=is_rest))
 
 
-def _copied(sources: Sequence[SourceFile]) -> Decision:
+def _copied(sources: Sequence[SourceFile]) -> CopyDecision:
     groups = [group for source in sources for group in source.footer.row_groups]
     mean = sum(group.size for group in groups) / max(1, len(groups))
-    return Decision(f"{len(groups)} row groups of {mean / 2**20:,.1f} MiB on average are copied", sources)
+    return CopyDecision(f"{len(groups)} row groups of {mean / 2**20:,.1f} MiB on average are copied", sources)
 
 
 def _live_rows(copied: Compacted) -> int:

@@ -37,8 +37,8 @@ class DataFile:
     """A data file of a table.
 
     Attributes:
-        location: of the table.
-        path: as in the log.
+        location: the location of the table.
+        path: the path, as in the log.
         table: the table's name, for messages.
         version: the table's version, for messages.
         roots: allowed locations.

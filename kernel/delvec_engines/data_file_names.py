@@ -36,12 +36,12 @@ def data_file_path(
 
     Args:
         partition: values by physical name, in the table's order.
-        transaction_id: of the transaction.
+        transaction_id: the id of the transaction.
         task: number of the writer.
-        number: of the file within the task.
+        number: the number of the file within the task.
         codec: shown in the name.
         folder: below the table's location, ending with a slash.
-        prefix: of the name.
+        prefix: the prefix of the name.
     """
     name = f"{prefix}-{task:05d}-{_uuid7()}-{transaction_id}.c{number:03d}.{codec}.parquet"
     directory = partition_values.partition_path(partition)

@@ -57,8 +57,8 @@ class DeletionVectorFiles:
 
     Attributes:
         allocate: has the service assign files, which it records in its ledger before they are written.
-        location: of the table.
-        transaction_id: of the commit that will refer to them.
+        location: the location of the table.
+        transaction_id: the transaction id of the commit that will refer to them.
     """
 
     allocate: Callable[[AllocateRequest], AllocateResponse]

@@ -177,7 +177,7 @@ def checked_schema(
     Args:
         file: the file.
         metadata: as Arrow has read it.
-        columns: of the table.
+        columns: the columns of the table.
         mode: ``delta.columnMapping.mode``.
 
     Raises:

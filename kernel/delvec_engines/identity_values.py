@@ -83,8 +83,8 @@ class IdentityNumbers:
     """Generates the values of one task.
 
     Args:
-        columns: of the table.
-        schema: of the rows, position by position.
+        columns: the columns of the table.
+        schema: the schema of the rows, position by position.
         task: number of this writer, from 0.
         writers: maximum number of writers.
         at_once: size of the blocks of consecutive values.

@@ -118,7 +118,7 @@ class DataFileWriter:
         file_size: bytes at which a file is closed; None for the table's setting.
         file_rows: rows at which a file is closed regardless of its size; None for no limit.
         folder: below the table's location, ending with a slash; empty for data files.
-        prefix: of file names.
+        prefix: the prefix of file names.
         statistics: whether statistics are collected.
     """
 

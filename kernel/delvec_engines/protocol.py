@@ -116,7 +116,7 @@ class Engine(Protocol):
         Args:
             scan: the files that would be read.
             work: the condition of rows to find, or the change of rows; None for files whose rows are copied.
-            target: of a change.
+            target: the target of a change.
         """
         ...
 

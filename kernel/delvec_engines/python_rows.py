@@ -86,7 +86,7 @@ def array_of_values(
     Args:
         values: one for each row.
         kind: the column's type; None: Arrow infers one.
-        name: of the column, for errors.
+        name: the name of the column, for errors.
         widens: as in :func:`table_of_rows`.
 
     Raises:

@@ -45,7 +45,7 @@ class RepeatedRows:
 
         Args:
             files: a part of ``Scan.files``.
-            numbers: of the files, below 2**23; they become part of the keys.
+            numbers: the numbers of the files, below 2**23; they become part of the keys.
         """
         lists = files[OCCURRENCES].combine_chunks()
         flat = lists.flatten()
@@ -66,7 +66,7 @@ class RepeatedRowsOfFile:
 
     Args:
         files: with the column :data:`OCCURRENCES`.
-        place: of the file.
+        place: the place of the file.
     """
 
     def __init__(self, files: pa.Table, place: int) -> None:

@@ -52,7 +52,7 @@ class Clause:
         match: which rows it applies to.
         action: update, delete or insert.
         condition: restricts the rows; None for all rows to which no earlier clause applied.
-        values: of an update or insert, one per column of the target's schema, in order. None: a generated
+        values: the values of an update or insert, one per column of the target's schema, in order. None: a generated
             or identity column without a value, which the engine computes from the new row.
     """
 

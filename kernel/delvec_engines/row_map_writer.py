@@ -33,7 +33,7 @@ class RowMapWriter:
     """Writes files of a row map; a context manager that removes them if the block raises.
 
     Args:
-        location: of the table.
+        location: the location of the table.
         sources: paths of the source files, as in the log; rows refer to them by position.
         file_rows: maximum rows per file.
     """

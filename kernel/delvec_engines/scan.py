@@ -53,7 +53,7 @@ class ScanFile:
     """One file of a scan.
 
     Attributes:
-        path: as in the log: relative to the location or absolute, URL-encoded.
+        path: the path, as in the log: relative to the location or absolute, URL-encoded.
         partition_values: serialized, by physical column name.
         size: bytes.
         num_records: physical rows, deleted ones included, or None without statistics.

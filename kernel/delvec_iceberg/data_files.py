@@ -49,7 +49,7 @@ def file_path(location: str, path: str) -> str:
 
     Args:
         location: the table's canonical location.
-        path: as in the log.
+        path: the path, as in the log.
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
@@ -69,7 +69,7 @@ def data_files(
     Args:
         files: rows of FILES_SCHEMA; every ``num_records`` is known.
         location: the table's canonical location.
-        definition: of the table.
+        definition: the definition of the table.
 
     Raises:
         CorruptLog: a path is invalid, or a partition value cannot be parsed as its column's type.
@@ -164,8 +164,8 @@ def added(data_file: dict[str, Any], snapshot_id: int, sequence_number: int | No
 
     Args:
         data_file: the file.
-        snapshot_id: of the snapshot.
-        sequence_number: of the file's rows; None for that of the snapshot.
+        snapshot_id: the id of the snapshot.
+        sequence_number: the sequence number of the file's rows; None for that of the snapshot.
     """
     return {
         "status": ADDED,

@@ -37,7 +37,7 @@ def manifest_schema(spec: PartitionSpec, format_version: int) -> dict[str, Any]:
     """Return the schema of a manifest's entries.
 
     Args:
-        spec: of all files in the manifest.
+        spec: the partition spec of all files in the manifest.
         format_version: 2 or 3.
     """
     partition = {

@@ -56,10 +56,10 @@ def write_manifest(
     """Serialize a manifest.
 
     Args:
-        entries: of files with this spec.
+        entries: the entries of files with this spec.
         content: DATA or DELETES.
-        spec: of the files.
-        schema: of the table, as in the metadata.
+        spec: the partition spec of the files.
+        schema: the schema of the table, as in the metadata.
         format_version: 2 or 3.
     """
     header = {
@@ -86,13 +86,13 @@ def describe(
     """Return the manifest list's entry for a manifest written by a snapshot.
 
     Args:
-        entries: of the manifest.
+        entries: the entries of the manifest.
         path: its URI.
         length: in bytes.
         content: DATA or DELETES.
-        spec: of the files.
-        snapshot_id: of the snapshot.
-        sequence_number: of the snapshot, which entries without one inherit.
+        spec: the partition spec of the files.
+        snapshot_id: the id of the snapshot.
+        sequence_number: the sequence number of the snapshot, which entries without one inherit.
     """
     files = dict.fromkeys((EXISTING, ADDED, DELETED), 0)
     rows = dict(files)
@@ -207,7 +207,7 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
 
     Args:
         data: the file.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         CorruptIcebergMetadata: the file is not a manifest list.

@@ -52,7 +52,7 @@ class PartitionField:
 
     Attributes:
         source_id: the column's field id.
-        field_id: of the partition field, from 1000 on.
+        field_id: the field id of the partition field, from 1000 on.
         type: the column's Iceberg type.
     """
 
@@ -116,7 +116,7 @@ def partition_spec(
     """Return the spec of a table partitioned by these columns, reusing an equal earlier spec.
 
     Args:
-        schema: of the table.
+        schema: the schema of the table.
         columns: names of the partition columns, in order.
         earlier: existing specs of the table.
         last_partition_id: the highest partition field id ever assigned.
@@ -184,7 +184,7 @@ def partition_tuples(
 
     Args:
         values: ``partition_values`` of the files, by physical name.
-        schema: of the table.
+        schema: the schema of the table.
         columns: names of the partition columns, in the order of the spec's fields.
         spec: the partition spec.
 

@@ -56,7 +56,7 @@ class CoveredFile:
     Attributes:
         file_path: as in its manifest.
         path: as in the Delta log.
-        descriptor: of the Delta deletion vector with the same rows.
+        descriptor: the descriptor of the Delta deletion vector with the same rows.
     """
 
     file_path: str
@@ -131,7 +131,7 @@ def read_covered_files(file: pa.NativeFile, path: str) -> list[CoveredFile]:
 
     Args:
         file: Parquet.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         ValueError: the footer does not list them.
@@ -158,7 +158,7 @@ def read_position_deletes(file: pa.NativeFile, path: str) -> Iterator[tuple[str,
 
     Args:
         file: Parquet from any writer.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         ValueError: a column is missing, or a value is null or not a valid position.

@@ -28,7 +28,7 @@ class Blob:
     """One deletion vector of a Puffin file.
 
     Attributes:
-        offset: of the size field, in the file.
+        offset: the offset of the size field, in the file.
         length: in bytes, including size field and CRC-32.
         referenced_data_file: the data file's path as in its manifest.
         cardinality: deleted rows.
@@ -96,7 +96,7 @@ def footer_size(trailer: bytes | memoryview, path: str) -> int:
 
     Args:
         trailer: the file's last 12 bytes.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         CorruptIcebergMetadata: it is not a Puffin file, or its footer is compressed.
@@ -117,7 +117,7 @@ def read_footer(footer: bytes | memoryview, path: str) -> Sequence[Blob]:
 
     Args:
         footer: the last :func:`footer_size` bytes of the file.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         CorruptIcebergMetadata: it is not a footer, or lists other blobs than deletion vectors.

@@ -62,7 +62,7 @@ class Leaf:
     """A column or struct field that may have statistics.
 
     Attributes:
-        field_id: of the Iceberg field.
+        field_id: the field id of the Iceberg field.
         path: physical names, from the column down.
         type: the Delta type.
     """
@@ -77,7 +77,7 @@ class IcebergSchema:
     """The Iceberg schema of a Delta table.
 
     Attributes:
-        fields: of the schema's JSON, without ``schema-id``.
+        fields: the fields of the schema's JSON, without ``schema-id``.
         last_column_id: the highest field id ever assigned.
         leaves: columns of primitive types outside arrays and maps.
         name_mapping: ``schema.name-mapping.default``, parsed: names in data files.

@@ -104,7 +104,7 @@ def new_metadata(
     Args:
         delta_table_id: the ``id`` in the Delta metadata.
         delta_location: the Delta table's canonical location.
-        location: of the Iceberg table, without a trailing slash.
+        location: the location of the Iceberg table, without a trailing slash.
         format_version: 2 or 3.
     """
     try:
@@ -144,7 +144,7 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
 
     Args:
         data: the file.
-        path: for errors.
+        path: the path, for errors.
 
     Raises:
         CorruptIcebergMetadata: it is not table metadata.
@@ -240,8 +240,8 @@ def with_table_definition(
 
     Args:
         metadata: the current metadata.
-        schema: of the table.
-        spec: of the table.
+        schema: the schema of the table.
+        spec: the partition spec of the table.
         configuration: Delta table properties; ``delta.universalformat.config.iceberg.*`` become Iceberg properties.
         retention_ms: how long snapshots are kept.
     """
@@ -294,8 +294,8 @@ def with_version(metadata: Mapping[str, Any], version: int, timestamp: int) -> d
 
     Args:
         metadata: the current metadata.
-        version: of the Delta table.
-        timestamp: of the version, milliseconds since the epoch.
+        version: the version of the Delta table.
+        timestamp: the timestamp of the version, milliseconds since the epoch.
     """
     properties = {**metadata["properties"], DELTA_VERSION: str(version), DELTA_TIMESTAMP: str(timestamp)}
     return {
@@ -319,10 +319,10 @@ def with_snapshot(
 
     Args:
         metadata: the current metadata, with the snapshot's schema as the current schema.
-        snapshot_id: of the snapshot.
-        sequence_number: of the snapshot.
+        snapshot_id: the id of the snapshot.
+        sequence_number: the sequence number of the snapshot.
         manifest_list: the URI of its manifest list.
-        summary: of the snapshot.
+        summary: the summary of the snapshot.
         first_row_id: the first row id that the snapshot assigns; None in format version 2.
         added_rows: the number of row ids it assigns.
     """
@@ -373,7 +373,7 @@ def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
     """Return the ids of snapshots superseded longer ago than the table's maximum snapshot age.
 
     Args:
-        metadata: of the table.
+        metadata: the metadata of the table.
         now: milliseconds since the epoch.
     """
     age = int(metadata["properties"].get(MAX_SNAPSHOT_AGE, _WEEK_MS))

@@ -33,8 +33,8 @@ class Manifest:
     """One manifest.
 
     Attributes:
-        directory: of its partition below :data:`MANIFESTS`, URL-encoded; empty for an unpartitioned table.
-        paths: of the data files, as in the log.
+        directory: the directory of its partition below :data:`MANIFESTS`, URL-encoded; empty for an unpartitioned table.
+        paths: the paths of the data files, as in the log.
     """
 
     directory: str
@@ -90,8 +90,8 @@ def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None =
     """Yield the manifests of a version, one per partition; an empty unpartitioned table has an empty one.
 
     Args:
-        snapshot: of the version.
-        table: for errors.
+        snapshot: the snapshot of the version.
+        table: the table's name, for errors.
         among: directories to include (:attr:`Manifest.directory`); None for all.
 
     Raises:
@@ -126,8 +126,8 @@ def directories(actions: Iterable[Action], partition_columns: Collection[str]) -
     """Return the directories whose manifests a commit changes; None if it may be all of them.
 
     Args:
-        actions: of the commit.
-        partition_columns: of the table, in order.
+        actions: the actions of the commit.
+        partition_columns: the partition columns of the table, in order.
     """
     changed_directories: set[str] = set()
     for action in actions:

@@ -405,7 +405,7 @@ def parse_duration(text: str, name: str) -> timedelta:
 
     Args:
         text: numbers with units from microsecond to week, case-insensitive, optionally after ``interval``.
-        name: of the property, for errors.
+        name: the name of the property, for errors.
 
     Raises:
         CorruptTable: it is malformed or negative, or has months or years, whose length varies.

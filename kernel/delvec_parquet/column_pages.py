@@ -24,7 +24,7 @@ class PageWalk:
     """Validates the pages of a column chunk whose bytes arrive in parts.
 
     Args:
-        size: of the chunk.
+        size: the size of the chunk.
         num_values: from the footer.
 
     Attributes:

@@ -13,7 +13,7 @@ class FileEnd:
 
     Attributes:
         data: the bytes.
-        size: of the whole file, in bytes.
+        size: the size of the whole file, in bytes.
     """
 
     data: bytes | memoryview
@@ -32,7 +32,7 @@ class FileEnd:
         """Return where the footer is in the file; None if the file is not Parquet.
 
         Args:
-            path: for errors.
+            path: the path, for errors.
 
         Raises:
             UnusableFile: the footer exceeds 256 MiB.

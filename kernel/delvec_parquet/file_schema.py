@@ -38,7 +38,7 @@ class FileField:
 
     Attributes:
         name: in the file; of a list's element and of a map's key and value it is arbitrary.
-        shape: of its values.
+        shape: the shape of its values.
         field_id: or None.
         physical: the physical type of values.
         kind: what the annotations of values say.

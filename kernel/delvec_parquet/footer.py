@@ -48,8 +48,8 @@ class ColumnChunk:
     """Byte ranges of a column chunk; ends are exclusive.
 
     Attributes:
-        start: of its first page.
-        end: of its last page.
+        start: the start of its first page.
+        end: the end of its last page.
         data_start: of its first data page.
         num_values: in its data pages.
         column_index: or None.
@@ -82,9 +82,9 @@ class RowGroup:
 
     Attributes:
         num_rows: in the row group.
-        chunks: of its columns, in order.
-        start: of its entry in the footer.
-        end: of its entry in the footer.
+        chunks: the chunks of its columns, in order.
+        start: the start of its entry in the footer.
+        end: the end of its entry in the footer.
         numbers: the integers in the entry that change.
     """
 
@@ -122,7 +122,7 @@ class Place(NamedTuple):
     """New offsets of a column chunk and its indexes.
 
     Attributes:
-        start: of the chunk.
+        start: the start of the chunk.
         column_index: its offset.
         offset_index: its offset and its new length.
         bloom_filter: its offset.
@@ -369,8 +369,8 @@ def joined(footers: Sequence[Footer], places: Sequence[Sequence[Sequence[Place]]
     """Return the footer of a file with the row groups of all files, in order.
 
     Args:
-        footers: of the files, which differ only in their rows.
-        places: of each column chunk, by file and row group.
+        footers: the footers of the files, which differ only in their rows.
+        places: the places of each column chunk, by file and row group.
     """
     first = footers[0]
     groups: list[bytes] = []

@@ -36,7 +36,7 @@ class _Field(NamedTuple):
 
     Attributes:
         kind: of Thrift.
-        shape: of a struct, or of a list's structs.
+        shape: the shape of a struct, or of a list's structs.
         items: the kind of a list's items.
     """
 
@@ -134,7 +134,7 @@ class _Leaf(NamedTuple):
 
     Attributes:
         type: physical.
-        width: of its values in bytes, or None if they vary.
+        width: the width of its values in bytes, or None if they vary.
         definition: its maximum definition level.
         repetition: its maximum repetition level.
     """

@@ -31,8 +31,8 @@ class KnownSchemas:
 
         Args:
             read: reads the file from one offset to another.
-            size: of the file in bytes.
-            path: as in the log, for errors.
+            size: the size of the file in bytes.
+            path: the path, as in the log, for errors.
 
         Raises:
             CorruptTable: the schema is damaged.

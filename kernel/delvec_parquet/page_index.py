@@ -34,8 +34,8 @@ class PageBounds:
 
     Attributes:
         only_null: whether all values of a page are null; its bounds mean nothing then.
-        minimums: of each page, as in the file; they may be truncated, but are bounds.
-        maximums: of each page, as the minimums.
+        minimums: the minimums of each page, as in the file; they may be truncated, but are bounds.
+        maximums: the maximums of each page, as the minimums.
         null_counts: or None.
     """
 
@@ -89,7 +89,7 @@ def page_starts(data: bytes, chunk: ColumnChunk, num_rows: int) -> npt.NDArray[n
     Args:
         data: the index.
         chunk: the column chunk.
-        num_rows: of the row group.
+        num_rows: the number of rows of the row group.
 
     Raises:
         ValueError: it is corrupt, or its pages are not in order, or outside the chunk or the row group.

@@ -36,8 +36,8 @@ def open_parquet(source: pa.NativeFile | bytes, path: str, **options: Any) -> pq
 
     Args:
         source: the file, which must stay open, or its content.
-        path: for errors.
-        options: of :class:`pyarrow.parquet.ParquetFile`.
+        path: the path, for errors.
+        options: the options of :class:`pyarrow.parquet.ParquetFile`.
 
     Raises:
         pa.ArrowInvalid: it is not a Parquet file, or its footer is damaged or contradicts itself.
@@ -108,8 +108,8 @@ def footer_size(trailer: bytes, size: int, path: str) -> int | None:
 
     Args:
         trailer: the last 8 bytes.
-        size: of the file.
-        path: for errors.
+        size: the size of the file.
+        path: the path, for errors.
 
     Raises:
         UnusableFile: the footer exceeds 256 MiB, unlike that of any real file.

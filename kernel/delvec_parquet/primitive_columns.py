@@ -40,10 +40,10 @@ class ColumnKind:
         name: ``integer`` (signed; also without annotation), ``unsigned``, ``string``, ``date``, ``decimal``, ``timestamp``,
             ``time``, ``enum``, ``json``, ``bson``, ``uuid``, ``float16``, ``interval``, ``null`` (only NULLs), ``none`` (other
             values without annotation), or ``other``.
-        bits: of an integer, if annotated.
-        precision: of a decimal.
-        scale: of a decimal.
-        unit: of a timestamp: ``ms``, ``us`` or ``ns``.
+        bits: the bits of an integer, if annotated.
+        precision: the precision of a decimal.
+        scale: the scale of a decimal.
+        unit: the unit of a timestamp: ``ms``, ``us`` or ``ns``.
         is_utc: whether a timestamp is an instant.
     """
 
@@ -96,10 +96,10 @@ class Column:
 
     Attributes:
         name: in the file.
-        number: of its chunk in a row group.
+        number: the number of its chunk in a row group.
         field_id: or None.
         physical: its physical type.
-        length: of fixed-size values in bytes.
+        length: the length of fixed-size values in bytes.
         kind: what its annotation says.
         is_ordered: whether the footer says that bounds follow the order of its type.
     """
@@ -120,12 +120,12 @@ class SchemaElement:
     Attributes:
         name: in the file.
         physical: number of its physical type; None for a group.
-        length: of fixed-size values in bytes.
+        length: the length of fixed-size values in bytes.
         repetition: 0 required, 1 optional, 2 repeated.
         children: number of entries directly below it.
         converted: number of its older annotation, or None.
-        scale: of a decimal.
-        precision: of a decimal.
+        scale: the scale of a decimal.
+        precision: the precision of a decimal.
         field_id: or None.
         logical: its newer annotation, of a column; or None.
         logical_number: the number of its newer annotation, or None.

@@ -37,8 +37,8 @@ class SourceFile:
     """A file whose row groups are copied.
 
     Attributes:
-        path: as in the log.
-        footer: of the file.
+        path: the path, as in the log.
+        footer: the footer of the file.
         size: in bytes.
     """
 
@@ -51,7 +51,7 @@ def source_file(path: str, size: int, read: ReadRange) -> SourceFile:
     """Read a file's footer.
 
     Args:
-        path: as in the log.
+        path: the path, as in the log.
         size: in bytes.
         read: reads the file.
 

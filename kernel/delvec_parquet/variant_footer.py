@@ -87,8 +87,8 @@ def seen_end(read: Callable[[int, int], bytes], size: int, path: str, copy_name:
 
     Args:
         read: reads a range of bytes.
-        size: of the file.
-        path: for errors.
+        size: the size of the file.
+        path: the path, for errors.
         copy_name: names the copy of a column.
 
     Raises:

@@ -155,7 +155,7 @@ def locate(
 
     Args:
         location: the table's canonical location.
-        path: as in the log: URL-encoded, relative or absolute.
+        path: the path, as in the log: URL-encoded, relative or absolute.
         is_allowed: decides by URL, with links resolved, whether a file outside ``location`` may be accessed; none may by
             default.
         inside: whether the path itself must be inside, though links may lead out; for writes and deletes.

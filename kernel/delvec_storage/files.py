@@ -411,7 +411,7 @@ def remove_directories(location: str, path: str, is_chosen: Callable[[str], bool
 
     Args:
         location: the table's canonical location.
-        path: of the parent directory, URL-encoded, relative to the location.
+        path: the path of the parent directory, URL-encoded, relative to the location.
         is_chosen: selects directories by name.
 
     Raises:
@@ -445,8 +445,8 @@ def read_deletion_vectors(
     Args:
         location: the table's canonical location.
         descriptors: pairs of the data file's path as in the log and its descriptor.
-        table: for errors.
-        version: for errors.
+        table: the table's name, for errors.
+        version: the version, for errors.
         is_allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
         num_records: physical rows by the data file's path, where known.
 

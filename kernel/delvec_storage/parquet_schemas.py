@@ -39,7 +39,7 @@ class SchemaReader:
 
         Args:
             location: the table's canonical location.
-            path: as in the log.
+            path: the path, as in the log.
             size: in bytes, as in the log; that of local files is looked up.
             is_allowed: where files may lie.
             keep_end: gets the end of a file in an object store, as far as it was read.
@@ -72,7 +72,7 @@ class SchemaReader:
 
         Args:
             file: its path.
-            path: as in the log, for errors.
+            path: the path, as in the log, for errors.
 
         Raises:
             OSError: it cannot be read, for example because it does not exist.

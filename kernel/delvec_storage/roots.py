@@ -104,9 +104,9 @@ class Roots:
 
         Args:
             location: the table's canonical location.
-            paths: as in the log; None is ignored.
-            table: for errors.
-            version: for errors.
+            paths: the paths, as in the log; None is ignored.
+            table: the table's name, for errors.
+            version: the version, for errors.
 
         Raises:
             LocationNotAllowed: a file is outside.

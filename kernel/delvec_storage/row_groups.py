@@ -58,7 +58,7 @@ def copy_row_groups(
     Args:
         location: the table's canonical location.
         sources: the files.
-        path: of the new file, relative to the location.
+        path: the path of the new file, relative to the location.
         is_allowed: decides by URL whether a source outside the location may be read.
 
     Raises:

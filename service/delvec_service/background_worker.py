@@ -36,10 +36,10 @@ class BackgroundWorker(Generic[_T]):
     Queued items are lost if the process is killed: nothing may depend on them.
 
     Args:
-        name: of the thread.
+        name: the name of the thread.
         task: processes an item. Exceptions are logged, and the next item follows.
         rest: returns how many seconds to leave a key alone after a turn, given how long the turn took.
-        share: of a processor that it takes at most, however many keys there are: what waits meanwhile is merged.
+        share: the share of a processor that it takes at most, however many keys there are: what waits meanwhile is merged.
     """
 
     def __init__(

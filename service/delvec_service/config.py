@@ -103,7 +103,7 @@ class Webhook(BaseModel):
 
     Attributes:
         secret: one or several keys in Base64 after ``whsec_``, separated by spaces: each signs.
-        types: of events; all if empty.
+        types: the types of events; all if empty.
         tables: names, or patterns with ``*``; all tables if empty.
     """
 

@@ -30,7 +30,7 @@ from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_storage.roots import Roots
 from delvec_storage.trees import tables_among
 
-__all__ = ["Finding", "examine"]
+__all__ = ["DoctorFinding", "examine"]
 
 State = Literal["ok", "warning", "failed"]
 
@@ -46,7 +46,7 @@ _SLOW_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """The result of one check.
 
     Attributes:
@@ -63,7 +63,7 @@ class Finding:
     advice: str = ""
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
+def examine(settings: Settings) -> Iterator[DoctorFinding]:
     """Yield findings one by one. Each root gets a temporary file. Nothing is raised: errors are findings."""
     yield from _configuration(settings)
     yield from _variables()
@@ -73,7 +73,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     try:
         roots = NamespaceRoots(settings.roots, settings.namespace_roots, settings.warehouse)
     except DelvecError as error:
-        yield Finding(
+        yield DoctorFinding(
             "storage",
             "failed",
             error.message,
@@ -87,22 +87,22 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _pyspark()
 
 
-def _configuration(settings: Settings) -> Iterator[Finding]:
+def _configuration(settings: Settings) -> Iterator[DoctorFinding]:
     try:
         check_servable(settings)
     except DelvecError as error:
-        yield Finding("configuration", "failed", error.message, "see docs/service.md")
+        yield DoctorFinding("configuration", "failed", error.message, "see docs/service.md")
         return
     url = settings.database_url.get_secret_value()
     if settings.workers > 1 and url.startswith("sqlite"):
-        yield Finding(
+        yield DoctorFinding(
             "configuration",
             "warning",
             f"{settings.workers} workers share an SQLite database, so their writes wait for each other",
             "set DELVEC_DATABASE_URL to a PostgreSQL database",
         )
     elif settings.fault_points:
-        yield Finding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
+        yield DoctorFinding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
     else:
         own = ", ".join(sorted(settings.namespace_roots))
         count = len(settings.roots)
@@ -110,17 +110,17 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
             f"{count} root{'' if count == 1 else 's'}{(f', and those of the namespaces {own}' if own else '')}, port "
             f"{settings.port}"
         )
-        yield Finding("configuration", "ok", found)
+        yield DoctorFinding("configuration", "ok", found)
 
 
-def _variables() -> Iterator[Finding]:
+def _variables() -> Iterator[DoctorFinding]:
     """Report variables that look like settings, but are none: a misspelled one has no effect."""
     setting_names = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
     variable_names = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
     for name in sorted(variable_names - setting_names):
         close = difflib.get_close_matches(name, setting_names, 1, _MIN_SIMILARITY)
         meant = f"; did you mean DELVEC_{close[0]}?" if close else ""
-        yield Finding(
+        yield DoctorFinding(
             "variables",
             "warning",
             f"DELVEC_{name} is not a setting and has no effect{meant}",
@@ -128,7 +128,7 @@ def _variables() -> Iterator[Finding]:
         )
 
 
-def _address(settings: Settings) -> Iterator[Finding]:
+def _address(settings: Settings) -> Iterator[DoctorFinding]:
     """Report an address that is not this machine's. The port may be in use: by the service."""
     try:
         found = socket.getaddrinfo(settings.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -136,7 +136,7 @@ def _address(settings: Settings) -> Iterator[Finding]:
         with socket.socket(family, kind, protocol) as trial:
             trial.bind(address)
     except (OSError, UnicodeError) as error:
-        yield Finding(
+        yield DoctorFinding(
             "address",
             "failed",
             f"the service cannot listen on '{settings.host}': {getattr(error, 'strerror', None) or error}",
@@ -144,7 +144,7 @@ def _address(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _identity_provider(settings: Settings) -> Iterator[Finding]:
+def _identity_provider(settings: Settings) -> Iterator[DoctorFinding]:
     if settings.oidc_issuer is None:
         return
     from delvec_service.auth.oidc import IdentityProvider, OidcSettings  # with cryptography
@@ -155,7 +155,7 @@ def _identity_provider(settings: Settings) -> Iterator[Finding]:
     try:
         count = IdentityProvider(wanted).check()
     except DelvecError as error:
-        yield Finding(
+        yield DoctorFinding(
             "identity-provider",
             "failed",
             error.message,
@@ -164,7 +164,7 @@ def _identity_provider(settings: Settings) -> Iterator[Finding]:
         )
         return
     if not count:
-        yield Finding(
+        yield DoctorFinding(
             "identity-provider",
             "failed",
             f"{settings.oidc_issuer} has no keys for signatures",
@@ -172,25 +172,25 @@ def _identity_provider(settings: Settings) -> Iterator[Finding]:
         )
     else:
         keys = f"{count} key{'' if count == 1 else 's'}"
-        yield Finding("identity-provider", "ok", f"{settings.oidc_issuer} has {keys} for signatures")
+        yield DoctorFinding("identity-provider", "ok", f"{settings.oidc_issuer} has {keys} for signatures")
 
 
-def _database(settings: Settings) -> Finding:
+def _database(settings: Settings) -> DoctorFinding:
     try:
         database = Database(settings.database_url.get_secret_value())
     except DelvecError as error:
-        return Finding("database", "failed", error.message, "correct DELVEC_DATABASE_URL")
+        return DoctorFinding("database", "failed", error.message, "correct DELVEC_DATABASE_URL")
     try:
         revision = database.revision()
         if revision is None:
-            return Finding(
+            return DoctorFinding(
                 "database", "ok", "it answers and is empty; `delvec serve` creates the tables when it starts"
             )
         began = time.perf_counter()
         database.check()
         seconds = time.perf_counter() - began
     except DelvecError as error:
-        return Finding(
+        return DoctorFinding(
             "database",
             "failed",
             error.message,
@@ -200,10 +200,10 @@ def _database(settings: Settings) -> Finding:
         database.close()
     found = f"schema revision {revision}, answers in {seconds * 1000:.0f} ms"
     if seconds > _SLOW_SECONDS:
-        return Finding(
+        return DoctorFinding(
             "database", "warning", found, "put the database closer to the service: commits wait for it"
         )
-    return Finding("database", "ok", found)
+    return DoctorFinding("database", "ok", found)
 
 
 def _is_missing(directory: Path) -> bool:
@@ -217,10 +217,10 @@ def _is_missing(directory: Path) -> bool:
     return False
 
 
-def _storage(root: str, roots: Roots) -> Iterator[Finding]:
+def _storage(root: str, roots: Roots) -> Iterator[DoctorFinding]:
     local = local_path(root)
     if local is not None and _is_missing(local):
-        yield Finding(
+        yield DoctorFinding(
             "storage",
             "warning",
             f"the directory {local} does not exist, and was not checked; the service would create it",
@@ -236,33 +236,35 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
         read = objects.get(name)
         seconds = time.time() - began
         if object_meta is None or read != b"doctor":
-            yield Finding(
+            yield DoctorFinding(
                 "storage",
                 "failed",
                 f"{root} does not return what was just written",
                 "use a store that is consistent after a write, without a cache in front",
             )
             return
-        yield Finding("storage", "ok", f"{root} can be written, read and deleted; {seconds * 1000:.0f} ms")
+        yield DoctorFinding(
+            "storage", "ok", f"{root} can be written, read and deleted; {seconds * 1000:.0f} ms"
+        )
         yield _clock(root, object_meta.last_modified_ms / 1000 - began)
         objects.delete(name)
         yield _put_if_absent(root, objects, name)
         for around in tables_among([root, *folders_above(root)])[:1]:
-            yield Finding(
+            yield DoctorFinding(
                 "storage",
                 "failed",
                 f"{root} is in the Delta table at {around}, so no other table can be there",
                 "use a root that is in no table",
             )
     except DelvecError as error:
-        yield Finding(
+        yield DoctorFinding(
             "storage",
             "failed",
             error.message,
             "check the permissions and environment variables of the store: docs/object-stores.md",
         )
     except OSError as error:
-        yield Finding(
+        yield DoctorFinding(
             "storage",
             "failed",
             f"{root}: {error}",
@@ -273,13 +275,13 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
             objects.delete(name)
 
 
-def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
+def _credentials(settings: Settings, roots: Roots) -> Iterator[DoctorFinding]:
     """Request an STS session, if the service is configured to issue them, for a table that does not exist."""
     root = next((root for root in roots if root.startswith("s3:")), None)
     if settings.credential_role_arn is None:
         return
     if root is None:
-        yield Finding(
+        yield DoctorFinding(
             "credentials",
             "warning",
             "a role for credentials is set, but no root is on S3",
@@ -290,19 +292,21 @@ def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
     try:
         AwsSts(settings.credential_role_arn, seconds).vend(f"{root}/_delvec_doctor", "READ", "doctor")
     except DelvecError as error:
-        yield Finding("credentials", "failed", error.message, "see docs/object-stores.md")
+        yield DoctorFinding("credentials", "failed", error.message, "see docs/object-stores.md")
     else:
-        yield Finding(
+        yield DoctorFinding(
             "credentials", "ok", f"STS issues sessions of {settings.credential_role_arn} for {seconds} s"
         )
 
 
-def _clock(root: str, ahead: float) -> Finding:
+def _clock(root: str, ahead: float) -> DoctorFinding:
     """Compare the storage's clock with this machine's; a file system may round to two seconds."""
     if abs(ahead) <= _CLOCK_SECONDS:
-        return Finding("clock", "ok", f"the clocks of {root} and this machine agree to {abs(ahead):.0f} s")
+        return DoctorFinding(
+            "clock", "ok", f"the clocks of {root} and this machine agree to {abs(ahead):.0f} s"
+        )
     which = "ahead of" if ahead > 0 else "behind"
-    return Finding(
+    return DoctorFinding(
         "clock",
         "warning",
         f"the clock of {root} is {abs(ahead):.0f} s {which} this machine's",
@@ -310,7 +314,7 @@ def _clock(root: str, ahead: float) -> Finding:
     )
 
 
-def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
+def _put_if_absent(root: str, objects: ObjectStore, name: str) -> DoctorFinding:
     """Let several writers create one file at once; exactly one may succeed."""
     start = threading.Barrier(_RACERS)
 
@@ -322,10 +326,12 @@ def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
         with ThreadPoolExecutor(_RACERS) as pool:
             winners = sum(pool.map(create, range(_RACERS)))
     except AtomicCreateUnsupported as error:
-        return Finding("put-if-absent", "failed", error.message, "use a store with conditional writes")
+        return DoctorFinding("put-if-absent", "failed", error.message, "use a store with conditional writes")
     if winners == 1:
-        return Finding("put-if-absent", "ok", f"of {_RACERS} writers at {root}, exactly one created the file")
-    return Finding(
+        return DoctorFinding(
+            "put-if-absent", "ok", f"of {_RACERS} writers at {root}, exactly one created the file"
+        )
+    return DoctorFinding(
         "put-if-absent",
         "failed",
         f"of {_RACERS} writers at {root}, {winners} were told that they created the file: commits would replace "
@@ -334,33 +340,33 @@ def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
     )
 
 
-def _java() -> Finding:
+def _java() -> DoctorFinding:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 - a search path
     java = java or shutil.which("java")
     advice = f"install Java {_JAVA} and set JAVA_HOME if you use Spark; nothing else needs it"
     if java is None:
-        return Finding("java", "warning", "Java is not installed", advice)
+        return DoctorFinding("java", "warning", "Java is not installed", advice)
     try:
         process = subprocess.run(  # noqa: S603 - the program that was found
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("java", "warning", f"{java} does not run: {error}", advice)
+        return DoctorFinding("java", "warning", f"{java} does not run: {error}", advice)
     said = re.search(r'version "(\d+)', process.stderr + process.stdout)
     if process.returncode or said is None:
-        return Finding("java", "warning", f"{java} does not report its version", advice)
+        return DoctorFinding("java", "warning", f"{java} does not report its version", advice)
     if int(said[1]) < _JAVA:
-        return Finding("java", "warning", f"{java} is Java {said[1]}", advice)
-    return Finding("java", "ok", f"Java {said[1]}")
+        return DoctorFinding("java", "warning", f"{java} is Java {said[1]}", advice)
+    return DoctorFinding("java", "ok", f"Java {said[1]}")
 
 
-def _pyspark() -> Finding:
+def _pyspark() -> DoctorFinding:
     advice = "run pip install '.[spark]' in Delvec's clone if you use Spark; nothing else needs it"
     try:
         found = version("pyspark")
     except PackageNotFoundError:
-        return Finding("pyspark", "warning", "PySpark is not installed", advice)
+        return DoctorFinding("pyspark", "warning", "PySpark is not installed", advice)
     if not (4, 0) <= tuple(int(part) for part in found.split(".")[:2]) < (4, 4):
-        return Finding("pyspark", "warning", f"PySpark {found}; Delvec supports 4.0 to 4.3", advice)
-    return Finding("pyspark", "ok", f"PySpark {found}")
+        return DoctorFinding("pyspark", "warning", f"PySpark {found}; Delvec supports 4.0 to 4.3", advice)
+    return DoctorFinding("pyspark", "ok", f"PySpark {found}")

@@ -125,10 +125,10 @@ class Service:
 def _observer(settings: Settings) -> Observer:
     if not settings.metrics:
         return NO_OBSERVER
-    from delvec_service.telemetry.metrics import Metrics  # takes a tenth of a second
+    from delvec_service.telemetry.metrics import PrometheusMetrics  # takes a tenth of a second
     from delvec_service.telemetry.tracing import tracing
 
-    return Metrics(tracing())
+    return PrometheusMetrics(tracing())
 
 
 def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequence[str] = ()) -> Service:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from delvec.cli.command_table import CommandGroup
-from delvec.cli.options import Session
+from delvec.cli.options import ShellSession
 from delvec_errors import DelvecError, InternalError
 from delvec_service.startup import hide_pandas
 
@@ -70,7 +70,7 @@ def options(
     ] = False,
 ) -> None:
     """Read and change Delta Lake tables with deletion vectors."""
-    context.obj = Session(url=url, token=token, as_json=as_json, warehouse=warehouse)
+    context.obj = ShellSession(url=url, token=token, as_json=as_json, warehouse=warehouse)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

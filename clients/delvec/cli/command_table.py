@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from delvec_service.startup import garbage_collection_paused
 
-__all__ = ["COMMANDS", "CommandGroup", "Entry"]
+__all__ = ["COMMANDS", "CommandEntry", "CommandGroup"]
 
 _FLAGS: Final = frozenset({"--json"})
 _OPTIONS: Final = frozenset({"--url", "--token", "--warehouse"})
@@ -41,12 +41,12 @@ _PANELS: Final = {
 """The group of a module's commands in the list of commands."""
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command.
 
     Attributes:
-        module: of ``delvec.cli``.
-        attribute: of the module: a function, or a ``Typer`` with subcommands.
+        module: the module of ``delvec.cli``.
+        attribute: the attribute of the module: a function, or a ``Typer`` with subcommands.
         summary: the first paragraph of the command's help.
     """
 
@@ -55,146 +55,150 @@ class Entry(NamedTuple):
     summary: str
 
 
-COMMANDS: Final[dict[str, Entry]] = {
-    "serve": Entry("serve", "serve", "Run the service until interrupted."),
-    "doctor": Entry(
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "serve": CommandEntry("serve", "serve", "Run the service until interrupted."),
+    "doctor": CommandEntry(
         "doctor",
         "doctor",
         "Check everything `delvec serve` needs and suggest fixes: settings, database, storage, clocks, Java and "
         "PySpark.",
     ),
-    "create": Entry("tables", "create", "Create an empty table, with deletion vectors enabled."),
-    "clone": Entry(
+    "create": CommandEntry("tables", "create", "Create an empty table, with deletion vectors enabled."),
+    "clone": CommandEntry(
         "tables",
         "clone",
         "Clone a table as of any version, deletion vectors included.",
     ),
-    "convert": Entry(
+    "convert": CommandEntry(
         "tables",
         "convert",
         "Convert a directory of Parquet files to a Delta table in place.",
     ),
-    "tables": Entry("tables", "tables", "List the registered tables."),
-    "register": Entry("tables", "register", "Register the Delta table at a location under a name."),
-    "rename": Entry(
+    "tables": CommandEntry("tables", "tables", "List the registered tables."),
+    "register": CommandEntry("tables", "register", "Register the Delta table at a location under a name."),
+    "rename": CommandEntry(
         "tables",
         "rename",
         "Rename a registered table. Its files stay where they are.",
     ),
-    "drop": Entry(
+    "drop": CommandEntry(
         "tables",
         "drop",
         "Unregister a table. Its files stay where they are; `delvec undrop` brings a managed table back.",
     ),
-    "undrop": Entry("tables", "undrop", "Bring back a managed table that was dropped."),
-    "append": Entry("rows", "append", "Append the rows of a file."),
-    "overwrite": Entry("rows", "overwrite", "Replace all rows, or some of them, with the rows of a file."),
-    "read": Entry("rows", "read", "Print rows, or write them to a file."),
-    "changes": Entry(
+    "undrop": CommandEntry("tables", "undrop", "Bring back a managed table that was dropped."),
+    "append": CommandEntry("rows", "append", "Append the rows of a file."),
+    "overwrite": CommandEntry(
+        "rows", "overwrite", "Replace all rows, or some of them, with the rows of a file."
+    ),
+    "read": CommandEntry("rows", "read", "Print rows, or write them to a file."),
+    "changes": CommandEntry(
         "rows",
         "changes",
         "Print the rows that a range of versions inserted, updated or deleted, or write them to a file.",
     ),
-    "delete": Entry("rows", "delete", "Delete rows."),
-    "update": Entry("rows", "update", "Set columns of rows."),
-    "merge": Entry(
+    "delete": CommandEntry("rows", "delete", "Delete rows."),
+    "update": CommandEntry("rows", "update", "Set columns of rows."),
+    "merge": CommandEntry(
         "rows",
         "merge",
         "Merge the rows of a file into the table: update those with the same key, and insert the others.",
     ),
-    "sql": Entry("sql", "sql", "Run one SQL statement. Refer to a table by name, or as delta.`/path`."),
-    "history": Entry("inspection", "history", "List the table's commits, newest first."),
-    "detail": Entry("inspection", "detail", "Show the table's schema, properties, protocol and size."),
-    "health": Entry(
+    "sql": CommandEntry(
+        "sql", "sql", "Run one SQL statement. Refer to a table by name, or as delta.`/path`."
+    ),
+    "history": CommandEntry("inspection", "history", "List the table's commits, newest first."),
+    "detail": CommandEntry("inspection", "detail", "Show the table's schema, properties, protocol and size."),
+    "health": CommandEntry(
         "health",
         "health",
         "Show what maintenance a table needs; without TABLE, list the tables that need it most.",
     ),
-    "conflicts": Entry(
+    "conflicts": CommandEntry(
         "inspection",
         "conflicts",
         "List commits to the table that lost to a concurrent commit, and the versions that won.",
     ),
-    "events": Entry(
+    "events": CommandEntry(
         "inspection",
         "events",
         "List what happened to tables of a service: commits, conflicts, maintenance, health. With --json one event a "
         "line.",
     ),
-    "tasks": Entry(
+    "tasks": CommandEntry(
         "inspection",
         "tasks",
         "List running OPTIMIZE and PURGE of the table, wherever they run: bytes done, rate, time left.",
     ),
-    "checkpoint": Entry(
+    "checkpoint": CommandEntry(
         "maintenance",
         "checkpoint",
         "Write a checkpoint of the newest version, so that readers can skip the log before it.",
     ),
-    "vacuum": Entry(
+    "vacuum": CommandEntry(
         "vacuum",
         "vacuum",
         "Delete files that no retained version and no commit in progress needs.",
     ),
-    "check": Entry(
+    "check": CommandEntry(
         "maintenance",
         "check",
         "Check every version of the log and the live files in storage; exit with 1 if there are errors.",
     ),
-    "optimize": Entry(
+    "optimize": CommandEntry(
         "maintenance",
         "optimize",
         "Compact small files and files with many deleted rows. The table's rows do not change.",
     ),
-    "compute-statistics": Entry(
+    "compute-statistics": CommandEntry(
         "maintenance",
         "compute_statistics",
         "Fill in missing file statistics, and tighten bounds that deletes have left wide.",
     ),
-    "repair": Entry(
+    "repair": CommandEntry(
         "maintenance",
         "repair",
         "Repair the findings of `delvec check` that have one safe fix; exit with 1 if errors remain.",
     ),
-    "restore": Entry(
+    "restore": CommandEntry(
         "maintenance",
         "restore",
         "Restore the table to an earlier version. Its history is kept.",
     ),
-    "downgrade": Entry(
+    "downgrade": CommandEntry(
         "maintenance",
         "downgrade",
         "Make the table readable by clients without deletion vector support, step by step.",
     ),
-    "generate": Entry(
+    "generate": CommandEntry(
         "maintenance",
         "generate",
         "Write manifests of the data files for engines that cannot read the Delta log, such as Hive, Athena or Presto.",
     ),
-    "maintain": Entry(
+    "maintain": CommandEntry(
         "policies",
         "maintain",
         "Run the maintenance that policies ask for: compaction, PURGE, deletion vector compaction, checkpoints, "
         "VACUUM.",
     ),
-    "grant": Entry(
+    "grant": CommandEntry(
         "access",
         "grant",
         "Grant a role on a table, a name pattern, a namespace or everything.",
     ),
-    "revoke": Entry("access", "revoke", "Revoke a role."),
-    "grants": Entry("access", "grants", "List the granted roles."),
-    "audit": Entry("access", "audit", "List changes and denied attempts, newest first."),
-    "iceberg": Entry("iceberg", "app", "Import tables from Apache Iceberg, and publish tables to it."),
-    "alter": Entry(
+    "revoke": CommandEntry("access", "revoke", "Revoke a role."),
+    "grants": CommandEntry("access", "grants", "List the granted roles."),
+    "audit": CommandEntry("access", "audit", "List changes and denied attempts, newest first."),
+    "iceberg": CommandEntry("iceberg", "app", "Import tables from Apache Iceberg, and publish tables to it."),
+    "alter": CommandEntry(
         "alter",
         "app",
         "Alter a table's columns, properties, constraints or protocol. Each command is one commit.",
     ),
-    "quarantine": Entry("vacuum", "app", "List, undo and purge the quarantines of VACUUM."),
-    "policy": Entry("policies", "app", "Set, list and drop maintenance policies."),
-    "database": Entry("database", "app", "Migrate, back up and restore the SQL store of a service."),
-    "token": Entry("access", "app", "Create, list and revoke bearer tokens of a service."),
+    "quarantine": CommandEntry("vacuum", "app", "List, undo and purge the quarantines of VACUUM."),
+    "policy": CommandEntry("policies", "app", "Set, list and drop maintenance policies."),
+    "database": CommandEntry("database", "app", "Migrate, back up and restore the SQL store of a service."),
+    "token": CommandEntry("access", "app", "Create, list and revoke bearer tokens of a service."),
 }
 
 
@@ -216,7 +220,7 @@ class _Commands(UserDict[str, Any]):
         return len(COMMANDS)
 
 
-def _load(name: str, entry: Entry) -> Any:
+def _load(name: str, entry: CommandEntry) -> Any:
     with garbage_collection_paused():
         module = importlib.import_module(f"delvec.cli.{entry.module}")
     found = getattr(module, entry.attribute)

@@ -22,7 +22,7 @@ def doctor(context: typer.Context) -> int:
     """
     try:
         from delvec_service.config import Settings, invalid_settings
-        from delvec_service.doctor import Finding, examine
+        from delvec_service.doctor import DoctorFinding, examine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"
@@ -31,7 +31,8 @@ def doctor(context: typer.Context) -> int:
         findings = list(examine(Settings()))
     except ValidationError as error:
         findings = [
-            Finding("configuration", "failed", one, "see docs/service.md") for one in invalid_settings(error)
+            DoctorFinding("configuration", "failed", one, "see docs/service.md")
+            for one in invalid_settings(error)
         ]
     code = int(any(one.state == "failed" for one in findings))
     if session(context).as_json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from delvec.connection import Connection
     from delvec.table import DeltaTable
 
-__all__ = ["Session", "Table", "session"]
+__all__ = ["ShellSession", "Table", "session"]
 
 Table: TypeAlias = Annotated[
     str, typer.Argument(metavar="TABLE", help="Table name or location (./people, /data/people, s3://...).")
@@ -22,7 +22,7 @@ Table: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True)
-class Session:
+class ShellSession:
     """One run of the command.
 
     Attributes:
@@ -76,8 +76,8 @@ class Session:
                 yield table
 
 
-def session(context: typer.Context) -> Session:
+def session(context: typer.Context) -> ShellSession:
     """Return the session of a command."""
     found = context.obj
-    assert isinstance(found, Session)  # noqa: S101 - the callback has set it
+    assert isinstance(found, ShellSession)  # noqa: S101 - the callback has set it
     return found

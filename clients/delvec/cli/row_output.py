@@ -53,7 +53,7 @@ class Destination:
     Args:
         out: the file, ``-`` for standard output, or None.
         kind: its format, if its name does not show it.
-        limit: of rows, or None.
+        limit: the limit of rows, or None.
         as_json: whether output is for a program.
 
     Raises:
@@ -105,7 +105,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
     """Return the rows of a file as Arrow; text formats are read as the table's types.
 
     Args:
-        path: of the file; ``-`` is standard input, whose format is detected from its first bytes.
+        path: the path of the file; ``-`` is standard input, whose format is detected from its first bytes.
         schema: the table's.
 
     Raises:

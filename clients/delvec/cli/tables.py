@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import pyarrow as pa
 import typer
 
-from delvec.cli.options import Session, Table, session
+from delvec.cli.options import ShellSession, Table, session
 from delvec.cli.output import moment, print_json, print_table, say
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
@@ -314,7 +314,7 @@ def tables(
         )
 
 
-def _dropped(now: Session, namespace: str | None) -> None:
+def _dropped(now: ShellSession, namespace: str | None) -> None:
     with now.connect() as lake:
         dropped_tables = [
             table

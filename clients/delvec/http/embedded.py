@@ -122,7 +122,7 @@ def served(**settings: Any) -> Iterator[str]:
     """Serve HTTP from a thread of this process, on a free port of localhost, for tests; yields the URL.
 
     Args:
-        settings: of the service.
+        settings: the settings of the service.
 
     Raises:
         EngineUnavailable: the service does not start.

@@ -33,7 +33,7 @@ class CatalogEntry:
 
     Attributes:
         what: it is, for messages.
-        location: of the Delta table; None for everything else.
+        location: the location of the Delta table; None for everything else.
         is_external: whether the table's files stay if it is dropped.
     """
 

@@ -348,7 +348,7 @@ class DeltaTable:
             target: the clone's path or name.
             isShallow: refer to this table's files instead of copying them.
             replace: make an existing table the clone.
-            properties: of the clone; added to this table's, or replacing them.
+            properties: the properties of the clone; added to this table's, or replacing them.
 
         Raises:
             TableAlreadyExists: the target exists, and ``replace`` is False.

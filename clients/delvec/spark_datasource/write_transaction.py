@@ -157,7 +157,7 @@ class WriteTransaction:
         Args:
             lake: the service.
             files: the files of all tasks, or the error of one.
-            options: of the write.
+            options: the options of the write.
             replacement: the rows to replace.
             stream: for a micro-batch, the operation parameters for the table's history.
 
@@ -223,7 +223,7 @@ class WriteTransaction:
             yield checks.checked(batches) if checks.is_needed else batches
             return
         try:
-            from delvec_engines.duckdb.statement_runner import Session
+            from delvec_engines.duckdb.statement_runner import DuckDBSession
             from delvec_engines.duckdb.write import completion
         except ModuleNotFoundError as error:
             raise EngineUnavailable(
@@ -231,7 +231,7 @@ class WriteTransaction:
                 f"write has replaceWhere; to evaluate them, format('delvec') needs {error.name} on the executors: "
                 "pip install '.[local]' in Delvec's clone, or use Delvec's table.append(df) and table.overwrite(df)."
             ) from error
-        with closing(Session()) as session:
+        with closing(DuckDBSession()) as session:
             with session.connected() as cursor:
                 cursor.execute("SET threads = 1")
             try:

@@ -142,7 +142,7 @@ class Query:
         """Return the query in another dialect, with other table names.
 
         Args:
-            dialect: of the engine.
+            dialect: the dialect of the engine.
             rename: returns the new name of a table, given a condition in Spark SQL that its rows must satisfy to
                 affect the result, if known.
             spelled: returns a column's or field's name as its table spells it; called for names that are not ASCII, after

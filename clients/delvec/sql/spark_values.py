@@ -72,7 +72,7 @@ def write_values(query: exp.Expr, schemas: Mapping[str, StructType], text: str) 
 
     Args:
         query: is changed.
-        schemas: of the tables it reads, by name.
+        schemas: the schemas of the tables it reads, by name.
         text: the original query, for errors.
 
     Raises:

@@ -104,9 +104,9 @@ class TableName:
     Attributes:
         name: a name, or a location.
         last: the last part, by which columns may be qualified if there is no alias.
-        version: of ``VERSION AS OF``, or of ``@v3``.
-        timestamp: of ``TIMESTAMP AS OF``.
-        changes: of ``table_changes``: the first and the last version or timestamp; None for the last is the newest.
+        version: the version of ``VERSION AS OF``, or of ``@v3``.
+        timestamp: the timestamp of ``TIMESTAMP AS OF``.
+        changes: the changes of ``table_changes``: the first and the last version or timestamp; None for the last is the newest.
     """
 
     name: str

@@ -84,7 +84,7 @@ class ValueTypes:
     """Infers types; those of decimal results, and of functions that Delvec does not know, stay unknown.
 
     Args:
-        schemas: of the tables, by name.
+        schemas: the schemas of the tables, by name.
     """
 
     def __init__(self, schemas: Mapping[str, StructType]) -> None:

@@ -44,9 +44,9 @@ def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: 
     """Yield at least one scan; no scan lists a path twice.
 
     Args:
-        plan: of the feed.
+        plan: the plan of the feed.
         schema: the table's schema with the columns of the feed.
-        files: of the plan.
+        files: the files of the plan.
         roots: allowed locations of files.
 
     Raises:

@@ -54,7 +54,7 @@ def plan_changes(
     Args:
         service: of the table.
         table_id: the table.
-        columns: of the table and the feed; None for all.
+        columns: the columns of the table and the feed; None for all.
         predicate: over these columns.
         bounds: fields of :class:`~delvec_contract.ChangesRequest`.
 

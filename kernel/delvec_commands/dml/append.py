@@ -174,7 +174,7 @@ class NewRows:
         """Write the rows, and add the files to the transaction.
 
         Args:
-            transaction: of these rows.
+            transaction: the transaction of these rows.
             condition: each row must satisfy it, besides the table's constraints.
 
         Raises:

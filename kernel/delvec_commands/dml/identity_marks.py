@@ -22,7 +22,7 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
     Args:
         table: the table.
         column: its SQL name.
-        version: of the table.
+        version: the version of the table.
 
     Returns:
         None if no row has a value, or the column is not an identity column.

@@ -22,7 +22,7 @@ from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines import row_ids
 from delvec_engines.compacted_files import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
-from delvec_engines.copy_plan import CopyPlan, Decision, Part
+from delvec_engines.copy_plan import CopyDecision, CopyPlan, Part
 from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.scan import Scan
@@ -59,7 +59,7 @@ _ROW_GROUPS_IN_MEMORY: Final = 20
 """``max_memory`` in row groups: five are held during writes, and DuckDB gets three quarters."""
 _MAX_DRY_RUN_FOOTERS: Final = 1000
 """The number of files whose footers a dry run reads."""
-_UNDECIDED: Final = Decision("whether row groups are copied is decided when it runs")
+_UNDECIDED: Final = CopyDecision("whether row groups are copied is decided when it runs")
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _SUMMED_METRICS: Final = (
     "numAddedFiles",

@@ -121,7 +121,7 @@ def foreseen(files: Sequence[TouchedFile], prefix: str = "num") -> Mapping[str, 
 
     Args:
         files: files that lose rows.
-        prefix: of the metric names.
+        prefix: the prefix of the metric names.
     """
     by_means = [file.means for file in files]
     return {

@@ -39,7 +39,7 @@ class TouchedFile:
     """A file that loses rows.
 
     Attributes:
-        path: as in the log.
+        path: the path, as in the log.
         rows: number of its deleted or updated rows; None if neither statistics nor the footer give it.
         live_rows: number of its live rows before; None if that is unknown.
         means: ``vector`` marks the rows in a deletion vector; ``rewrite`` copies the other rows to a new file;
@@ -165,7 +165,7 @@ def change(
         scan: the files.
         row_deletes: rows to delete, by path.
         files: the decisions.
-        target: of new files; None if no file is rewritten.
+        target: the target of new files; None if no file is rewritten.
         vectors: whether the table has deletion vectors enabled: then rows are also sent for removed files, so that a
             concurrent delete of some of them is no conflict.
     """

@@ -23,7 +23,7 @@ from delvec_engines.duckdb.scan import (
     quoted,
     sources,
 )
-from delvec_engines.duckdb.statement_runner import Session, errors, streamed
+from delvec_engines.duckdb.statement_runner import DuckDBSession, errors, streamed
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec_engines.protocol import WriteTarget
@@ -44,7 +44,7 @@ _ROW_BITS: Final = 40
 
 
 def cluster(
-    session: Session,
+    session: DuckDBSession,
     scan: Scan,
     bins: Sequence[Sequence[str]],
     columns: Sequence[ColumnPath],
@@ -63,7 +63,7 @@ def cluster(
 
 
 def _cluster_bin(
-    session: Session, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget, number: int
+    session: DuckDBSession, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget, number: int
 ) -> Compacted:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
     rows_read = ReadRows()
@@ -106,7 +106,7 @@ def _cluster_bin(
             return Compacted(writer.finish(), {}, row_map.finish())
 
 
-def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
+def _sample(session: DuckDBSession, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
     """Return a sample of these columns from every part of the scan."""
     names = list(dict.fromkeys(path[0] for path in columns))
     selected = ", ".join(quoted(name) for name in names)
@@ -119,7 +119,7 @@ def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.T
     return pa.concat_tables(found, promote_options="permissive")
 
 
-def _read(session: Session, scan: Scan, source: ScanSource, rows_read: ReadRows) -> Iterator[pa.Table]:
+def _read(session: DuckDBSession, scan: Scan, source: ScanSource, rows_read: ReadRows) -> Iterator[pa.Table]:
     """Yield the rows of a source with their positions as the last column, and record which they are."""
     columns = [quoted(name) for name in scan.schema.names]
     selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
@@ -137,7 +137,7 @@ def _read(session: Session, scan: Scan, source: ScanSource, rows_read: ReadRows)
 
 
 def _keyed(
-    session: Session, scan: Scan, keys: CurveKeys, rows_read: ReadRows, target: WriteTarget
+    session: DuckDBSession, scan: Scan, keys: CurveKeys, rows_read: ReadRows, target: WriteTarget
 ) -> Iterator[pa.Table]:
     """Yield all rows under generated names, with the sort key as last column."""
     for source in sources(scan, scan.schema.names, positions=True):

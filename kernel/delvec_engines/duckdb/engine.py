@@ -20,7 +20,7 @@ from delvec_engines.duckdb.find_rows import find_rows
 from delvec_engines.duckdb.merge_source import merge_source
 from delvec_engines.duckdb.row_changes import PartOfChange, change_part, change_rows, insert_rows
 from delvec_engines.duckdb.scan import ScanSource, quoted, sources
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.duckdb.write import RowSinks, append, compact, copy_rows
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.operation import Execution
@@ -72,7 +72,7 @@ class DuckDBEngine:
             parquet_bytes=parquet_bytes,
         )
         self._parquet_bytes = uses_parquet_bytes(parquet_bytes)
-        self._session = Session(
+        self._session = DuckDBSession(
             connection, memory_limit, temp_directory, threads, parquet_bytes=self._parquet_bytes
         )
 

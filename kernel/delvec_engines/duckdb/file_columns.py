@@ -87,7 +87,7 @@ def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Nami
 
     Args:
         file: the schema; None if it is unknown, since DuckDB cannot read the file either.
-        columns: of the table; a file may lack them.
+        columns: the columns of the table; a file may lack them.
         by: how they are found in files.
 
     Raises:

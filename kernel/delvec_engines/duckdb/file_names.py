@@ -20,7 +20,7 @@ from delvec_storage.roots import Roots
 __all__ = [
     "FILE_ENDS",
     "PROTOCOL",
-    "RemoteFile",
+    "StorageFileName",
     "as_pattern",
     "file_list",
     "file_names",
@@ -37,12 +37,12 @@ _GLOB: Final = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
+class StorageFileName:
     """A file that DuckDB reads through Delvec's storage; its name encodes all attributes.
 
     Attributes:
         location: the table's canonical location.
-        path: as in the log.
+        path: the path, as in the log.
         size: bytes, as in the log.
         modification_time: milliseconds since the epoch, as in the log.
         as_bytes: whether DuckDB reads variants and geospatial values as plain binary columns, see
@@ -62,7 +62,7 @@ class RemoteFile:
         return f"{_PREFIX}{marked}{self.size} {self.modification_time} {self.location} {self.path}"
 
     @classmethod
-    def parse(cls, name: str) -> "RemoteFile":
+    def parse(cls, name: str) -> "StorageFileName":
         """Return the file of that name."""
         text = name.removeprefix(_PREFIX)
         plain = text.removeprefix(_AS_BYTES)
@@ -71,7 +71,7 @@ class RemoteFile:
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is that of a :class:`RemoteFile`; local paths are absolute."""
+    """Whether a name is that of a :class:`StorageFileName`; local paths are absolute."""
     return name.startswith(_PREFIX)
 
 
@@ -81,7 +81,7 @@ def read_as_bytes(schema: StructType) -> bool:
 
 
 def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool = False) -> list[str]:
-    """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
+    """Return the names of a scan's files: plain local paths, or :class:`StorageFileName`.
 
     Args:
         location: the table's canonical location.
@@ -105,7 +105,7 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
         if local is not None and not as_bytes:
             names.append(str(local))
         else:
-            names.append(RemoteFile(location, path, size, modification_time, as_bytes).name)
+            names.append(StorageFileName(location, path, size, modification_time, as_bytes).name)
     return names
 
 

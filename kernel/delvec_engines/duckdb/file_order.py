@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from delvec_engines.duckdb.find_rows import check_positions
 from delvec_engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, quoted, sources
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.marked_rows import MarkedRows
 from delvec_engines.row_ids import BASE_ROW_ID, FILE_DEFAULT, file_default
 from delvec_engines.scan import Scan
@@ -44,7 +44,7 @@ class LiveRows:
     rows: Numbers
 
 
-def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
+def in_file_order(session: DuckDBSession, scan: Scan) -> Iterator[LiveRows]:
     """Yield the live rows of a scan, file by file, in the order of each file; files of one schema come together.
 
     Raises:

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from delvec_engines.duckdb.dialect import filter_sql
 from delvec_engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.found_rows import FoundRows, RowCollector
 from delvec_engines.page_pruning import RowRanges, row_ranges
@@ -26,7 +26,7 @@ _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
 
 def find_rows(
-    session: Session,
+    session: DuckDBSession,
     scan: Scan,
     predicate: Predicate,
     dv_files: DeletionVectorFiles | None = None,
@@ -37,7 +37,7 @@ def find_rows(
     Args:
         session: reads the files.
         scan: the files.
-        predicate: of the rows to find.
+        predicate: the predicate of the rows to find.
         dv_files: target for deletion vectors if there are too many rows to hold in memory.
         within: physical row ranges by path, of files that are not searched as a whole. None: by page indexes.
 
@@ -58,7 +58,7 @@ def find_rows(
 
 
 def _find_rows(
-    session: Session,
+    session: DuckDBSession,
     scan: Scan,
     predicate: Predicate,
     dv_files: DeletionVectorFiles | None,

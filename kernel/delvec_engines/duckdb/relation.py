@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from delvec_engines.calendar import holds_times
 from delvec_engines.duckdb.file_names import file_names, is_remote
 from delvec_engines.duckdb.scan import LOOKUP, quoted, sources
-from delvec_engines.duckdb.statement_runner import Session, damage
+from delvec_engines.duckdb.statement_runner import DuckDBSession, damage
 from delvec_engines.interrupts import interruptible
 from delvec_engines.protocol import mark, marked
 from delvec_engines.scan import Scan
@@ -41,7 +41,7 @@ def relation(
     Args:
         scan: what to read.
         columns: which columns, in this order; all by default.
-        connection: of the relation; by default a new in-memory connection with UTC as time zone.
+        connection: the connection of the relation; by default a new in-memory connection with UTC as time zone.
         shields_text: whether a condition on the relation may be true for NULL in a text or binary column.
         tells_size: whether DuckDB learns how many rows there are. It then hashes the smaller side of a join, but reads all
             columns for ``ORDER BY … LIMIT``.
@@ -82,7 +82,7 @@ def _relation(
 ) -> Any:
     names = list(scan.schema.names if columns is None else columns)
     select_list = ", ".join(quoted(name) for name in names)
-    session = Session(connection)
+    session = DuckDBSession(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
     # Users add filters later, so disable every pushdown that DuckDB gets wrong.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from delvec_engines.duckdb.file_names import FILE_ENDS, PROTOCOL, RemoteFile
+from delvec_engines.duckdb.file_names import FILE_ENDS, PROTOCOL, StorageFileName
 from delvec_engines.duckdb.variants import copy_name
 from delvec_errors import CorruptTable, DelvecError
 from delvec_parquet.variant_footer import SLACK, End, seen_end
@@ -56,25 +56,25 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def exists(self, path: str, **_: Any) -> bool:
         """Whether the file is in storage."""
-        remote = RemoteFile.parse(path)
+        remote = StorageFileName.parse(path)
         return storage.stat(remote.location, remote.path, is_allowed=bool) is not None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return the size in the log, or the larger size of a file with a replaced footer."""
-        return {"name": path, "size": _size(RemoteFile.parse(path)), "type": "file"}
+        return {"name": path, "size": _size(StorageFileName.parse(path)), "type": "file"}
 
     def modified(self, path: str) -> datetime:
         """Return the modification time in the log, by which DuckDB validates its file cache."""
-        return datetime.fromtimestamp(RemoteFile.parse(path).modification_time / 1000, UTC)
+        return datetime.fromtimestamp(StorageFileName.parse(path).modification_time / 1000, UTC)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
         """Open for reading; a missing file shows at the first read."""
         if mode != "rb":
             raise io.UnsupportedOperation(f"{path} is open for reading only")
-        return _OpenFile(RemoteFile.parse(path))
+        return _OpenFile(StorageFileName.parse(path))
 
 
-def _size(remote: RemoteFile) -> int:
+def _size(remote: StorageFileName) -> int:
     return remote.size + SLACK if remote.as_bytes else remote.size
 
 
@@ -85,7 +85,7 @@ class _OpenFile(io.RawIOBase):
     read where another thread has just moved it.
     """
 
-    def __init__(self, remote: RemoteFile) -> None:
+    def __init__(self, remote: StorageFileName) -> None:
         super().__init__()
         self._remote = remote
         self._positions = threading.local()

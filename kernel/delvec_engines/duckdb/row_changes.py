@@ -35,7 +35,7 @@ from delvec_engines.duckdb.change_statements import (
 from delvec_engines.duckdb.find_rows import by_file, check_positions
 from delvec_engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec_engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
-from delvec_engines.duckdb.statement_runner import ChangeExpressions, Session, errors, streamed
+from delvec_engines.duckdb.statement_runner import ChangeExpressions, DuckDBSession, errors, streamed
 from delvec_engines.duckdb.write import NewRows, RowSinks
 from delvec_engines.page_pruning import RowRanges, row_ranges
 from delvec_engines.protocol import WriteTarget
@@ -63,7 +63,7 @@ class PartOfChange:
     matched: dict[str, BitMap64] = field(default_factory=dict)
 
 
-def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
+def change_rows(session: DuckDBSession, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
     """Change rows; on failure, files already written are removed.
 
     Raises:
@@ -104,7 +104,7 @@ def _rows_changed(scan: Scan, change: RowChange) -> Mapping[str, RowRanges]:
 
 
 def change_part(
-    session: Session,
+    session: DuckDBSession,
     scan: Scan,
     change: RowChange,
     target: WriteTarget,
@@ -132,7 +132,7 @@ def change_part(
 
 
 def insert_rows(
-    session: Session,
+    session: DuckDBSession,
     scan: Scan,
     change: RowChange,
     target: WriteTarget,
@@ -165,7 +165,7 @@ def insert_rows(
 class _Run:
     """One change, prepared to run."""
 
-    session: Session
+    session: DuckDBSession
     connection: Any
     scan: Scan
     change: RowChange

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from delvec_engines.arrow_conversion import cast_array
 from delvec_engines.duckdb.dialect import predicate_sql, to_duckdb
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.internal_names import INTERNAL
 from delvec_engines.row_checks import RowChecks
 from delvec_errors import ConstraintViolation, InvalidPredicate, UnknownColumn
@@ -59,7 +59,7 @@ class RowExpressions:
 
     def __init__(
         self,
-        session: Session,
+        session: DuckDBSession,
         schema: StructType,
         checks: RowChecks,
         input_columns: Collection[str],

@@ -42,7 +42,7 @@ from delvec_kernel.schema.file_types import FileTypeMismatch
 from delvec_kernel.schema.types import DataType
 from delvec_storage import files as storage
 
-__all__ = ["ChangeExpressions", "Evaluated", "Session", "damage", "errors", "rows_of", "streamed"]
+__all__ = ["ChangeExpressions", "DuckDBSession", "Evaluated", "damage", "errors", "rows_of", "streamed"]
 
 _CONFIG: Final = {
     # Extensions would be downloaded; none is needed.
@@ -98,7 +98,7 @@ Evaluated = Predicate | ChangeExpressions
 """The expressions that a statement evaluates."""
 
 
-class Session:
+class DuckDBSession:
     """A DuckDB database; thread-safe, as each statement has its own connection.
 
     Args:
@@ -135,7 +135,7 @@ class Session:
         self._connection = connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None
-        self._progress_of: Session | None = None
+        self._progress_of: DuckDBSession | None = None
         """The session whose progress() reports on the statements of this one, if another."""
 
     def progress(self) -> float | None:
@@ -159,7 +159,7 @@ class Session:
             self._connection.close()
 
     @contextmanager
-    def reading_ahead(self, scan: Scan) -> Iterator["Session"]:
+    def reading_ahead(self, scan: Scan) -> Iterator["DuckDBSession"]:
         """Lend a session that reads with one thread: one thread encodes the rows, so more readers would only need memory.
 
         Object stores, where reading waits, and a connection of the caller keep their threads.
@@ -167,7 +167,7 @@ class Session:
         if not self._own or not scan.location.startswith("file:"):
             yield self
             return
-        with closing(Session(None, *self._limits, threads=1)) as session:
+        with closing(DuckDBSession(None, *self._limits, threads=1)) as session:
             session._progress_of = self  # noqa: SLF001 - its own class
             yield session
 
@@ -488,7 +488,7 @@ def _unreadable_file(source: ScanSource) -> str | None:
     """Return the first file that DuckDB cannot read as a whole; None if there is none among the first few."""
     paths = source.files["path"].to_pylist()
     size = 0
-    with closing(Session(threads=1)) as session:  # the next such error must not end a database in use
+    with closing(DuckDBSession(threads=1)) as session:  # the next such error must not end a database in use
         session.mount(source)
         for path, name, length in zip(paths, source.names, source.files["size"].to_pylist(), strict=True):
             size += length

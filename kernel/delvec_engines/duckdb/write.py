@@ -19,7 +19,7 @@ from delvec_engines.compacted_files import Compacted, ReadOrder, RowRange, row_r
 from delvec_engines.duckdb.file_order import in_file_order
 from delvec_engines.duckdb.row_expressions import RowExpressions
 from delvec_engines.duckdb.scan import check_files, check_names, left_out, quoted, sources
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.footers import rows_in
 from delvec_engines.input_data import to_reader
 from delvec_engines.parquet_writer import DataFileWriter
@@ -35,7 +35,7 @@ __all__ = ["NewRows", "RowSink", "RowSinks", "append", "compact", "completion", 
 
 
 def copy_rows(
-    session: Session, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
+    session: DuckDBSession, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
     """Copy the live rows of the scan's files, without ``deleted_rows``, to new files.
 
@@ -54,7 +54,9 @@ def copy_rows(
         return writer.finish()
 
 
-def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+def compact(
+    session: DuckDBSession, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget
+) -> Compacted:
     """Write the live rows of each bin's files together; see :meth:`delvec_engines.protocol.Engine.compact`.
 
     One bin after the other: one thread reads, one encodes, and one collects statistics.
@@ -75,7 +77,7 @@ def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target:
 
 
 def _compact_bin(
-    session: Session, scan: Scan, target: WriteTarget, number: int
+    session: DuckDBSession, scan: Scan, target: WriteTarget, number: int
 ) -> tuple[list[AddFile], Sequence[RowRange]]:
     vectors = scan.deletion_vectors if scan.has_deletion_vectors else {}
     paths = scan.files["path"].to_pylist()
@@ -107,7 +109,7 @@ def _check_all_read(scan: Scan, row_deletes: Mapping[str, BitMap64], rows: int) 
         )
 
 
-def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
+def append(session: DuckDBSession, data: Any, target: WriteTarget) -> list[AddFile]:
     """Write rows as new files; streams are not collected.
 
     Raises:
@@ -131,7 +133,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
 
 
 def completion(
-    session: Session,
+    session: DuckDBSession,
     names: Sequence[str],
     target: WriteTarget,
     checks: RowChecks,
@@ -190,7 +192,7 @@ class NewRows:
     Args:
         session: DuckDB, for constraints in SQL.
         target: the table.
-        clauses: of the change; rows come with their clause's number.
+        clauses: the clauses of the change; rows come with their clause's number.
         change_feed: whether change files are written.
         dry_run: check the rows, and write nothing.
         into: who takes the rows, in place of files.
@@ -201,7 +203,7 @@ class NewRows:
 
     def __init__(
         self,
-        session: Session,
+        session: DuckDBSession,
         target: WriteTarget,
         clauses: Sequence[Clause],
         *,

@@ -27,7 +27,7 @@ def frame_of(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFra
     Args:
         spark: classic or Connect.
         rows: a table with or without rows.
-        schema: of the rows. Without it, Spark accepts fewer Arrow types, and takes TIMESTAMP_NTZ for TIMESTAMP.
+        schema: the schema of the rows. Without it, Spark accepts fewer Arrow types, and takes TIMESTAMP_NTZ for TIMESTAMP.
     """
     # Spark cannot make a frame of nested columns that have no rows.
     return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(schema))

@@ -30,7 +30,7 @@ from delvec_errors import DelvecError, StorageError, from_wire
 from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.constraints.declared import Check
 
-__all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
+__all__ = ["CLAUSE", "OLD", "ChangeOutcome", "ChangeTask", "run", "write_few"]
 
 CLAUSE: Final = INTERNAL("clause")
 """Column with the number of the clause that applies to a row."""
@@ -56,7 +56,7 @@ class ChangeTask:
 
     Attributes:
         target: the table.
-        actions: of the clauses, by clause number.
+        actions: the actions of the clauses, by clause number.
         tests: the checks that :data:`BROKEN` numbers.
         is_checked: whether there are checks of new rows beyond those that every write does.
         change_feed: whether change files are written.
@@ -78,7 +78,7 @@ class ChangeTask:
 
 
 @dataclass
-class Outcome:
+class ChangeOutcome:
     """The combined answers of the tasks of all passes.
 
     Attributes:
@@ -131,7 +131,7 @@ class Outcome:
                 self.rows[kind] += answer["number"]
 
 
-def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
+def run(frame: DataFrame, task: ChangeTask, outcome: ChangeOutcome) -> None:
     """Run a pass, and add the answers of its tasks.
 
     Raises:
@@ -146,7 +146,7 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
             outcome.take(answer)
 
 
-def write_few(target: WriteTarget, outcome: Outcome) -> None:
+def write_few(target: WriteTarget, outcome: ChangeOutcome) -> None:
     """Write the rows that the driver has, and add their files to the outcome.
 
     Args:

@@ -137,9 +137,9 @@ def _write_task(
 
     Args:
         target: the table.
-        names: of its columns.
+        names: the names of its columns.
         file_rows: maximum rows per file.
-        paths: of the source files by number.
+        paths: the paths of the source files by number.
         batches: the rows.
     """
     from pyspark import TaskContext

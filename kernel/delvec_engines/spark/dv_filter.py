@@ -180,9 +180,9 @@ class VectorSource:
     """The deletion vectors that tasks read themselves.
 
     Attributes:
-        location: of the table.
+        location: the location of the table.
         table: its name, for messages.
-        version: of the table, for messages.
+        version: the version of the table, for messages.
         vectors: by file number, the file's path, its deletion vector (descriptor JSON, or serialized), and its number of
             physical rows, if known.
         roots: allowed locations.

@@ -101,7 +101,7 @@ def parts_of(scan: Scan, stored_schema: StructType, schemas: Sequence[FileSchema
     Args:
         scan: not empty.
         stored_schema: the columns that files hold.
-        schemas: of the files; None where it is unknown, and Spark is asked for the table's types.
+        schemas: the schemas of the files; None where it is unknown, and Spark is asked for the table's types.
 
     Raises:
         CorruptTable: a file contradicts the table; names file and column.

@@ -39,7 +39,7 @@ class FileSlice:
     """The row groups of a file whose midpoints are in a byte range.
 
     Attributes:
-        path: as in the log.
+        path: the path, as in the log.
         start: first byte.
         end: end of the range; None for the end of the file.
         values: partition values, serialized, by physical name.
@@ -64,7 +64,7 @@ class TableRead:
     """The common state of all tasks of a scan.
 
     Attributes:
-        location: of the table.
+        location: the location of the table.
         table: its name, for messages.
         version: the version to read.
         schema: the columns to return.

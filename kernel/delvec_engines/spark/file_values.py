@@ -204,9 +204,9 @@ def repeated(
     Args:
         spark: the session.
         frame: rows of the scan.
-        key: of a row of it, as in :meth:`~delvec_engines.repeated_rows.RepeatedRows.key`.
+        key: the key of a row of it, as in :meth:`~delvec_engines.repeated_rows.RepeatedRows.key`.
         scan: with occurrences.
-        numbers: of its files.
+        numbers: the numbers of its files.
     """
     found = RepeatedRows.of(scan.files, numbers)
     # As integers, because converting timestamps depends on the session's time zone.

@@ -58,7 +58,7 @@ def options_of_reads(frame: DataFrame, source: str, names: Collection[str]) -> l
     """Return the options of each read by ``format(source)`` in a frame; Spark Connect does not show them.
 
     Args:
-        frame: of classic Spark; one of Spark Connect gives an empty list.
+        frame: the frame of classic Spark; one of Spark Connect gives an empty list.
         source: name of the data source.
         names: the options to return, where set; Spark ignores their case.
     """

@@ -59,7 +59,7 @@ class PlanSize:
     """What Spark's optimizer expects of a DataFrame.
 
     Attributes:
-        nbytes: of its rows.
+        nbytes: the number of bytes of its rows.
         plan: the optimized plan, as text.
     """
 

@@ -22,7 +22,7 @@ from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, RowChange
 from delvec_engines.scan import Scan
 from delvec_engines.spark import failures
 from delvec_engines.spark.change_frames import ChangeFrames, Numbered, sql_column
-from delvec_engines.spark.change_tasks import Outcome, run, write_few
+from delvec_engines.spark.change_tasks import ChangeOutcome, run, write_few
 from delvec_engines.spark.file_values import FILE
 from delvec_engines.spark.find_rows import opaque
 from delvec_engines.spark.job_descriptions import described
@@ -47,7 +47,7 @@ class RowChanger:
 
     Args:
         spark: classic or Connect.
-        frames: of the session.
+        frames: the frames of the session.
         scan: the files whose rows may change.
         change: the clauses.
         target: the table after the commit.
@@ -74,7 +74,7 @@ class RowChanger:
         self._numbers = file_numbers(len(scan))
         self._target = target
         self._passes = ChangeFrames(change, target, scan.schema, sends_few=sends_few)
-        self._outcome = Outcome()
+        self._outcome = ChangeOutcome()
         self._copies = SourceCopies.of(change, target) if sends_few else None
         # What the driver copies needs no evaluation.
         self._evaluated = [

@@ -53,7 +53,7 @@ def in_local_time(
     """Return the first of a table's expressions whose result may depend on the time zone; None if there is none.
 
     Args:
-        constraints: of the table.
+        constraints: the constraints of the table.
         schema: the table's.
         input_columns: columns of the rows in lower case, whose defaults are not evaluated.
 

@@ -56,9 +56,9 @@ class SourceCopies:
     """The rows that a MERGE can insert.
 
     Attributes:
-        rows: of the source; their numbers are their positions.
+        rows: the rows of the source; their numbers are their positions.
         columns: see :func:`copied_columns`.
-        schema: of the table.
+        schema: the schema of the table.
     """
 
     rows: pa.Table

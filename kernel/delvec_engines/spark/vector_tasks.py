@@ -63,7 +63,7 @@ def find_into_vectors(
     Args:
         matches: the rows found.
         scan: the files.
-        numbers: of the files.
+        numbers: the numbers of the files.
         dv_files: target of deletion vectors.
 
     Raises:

@@ -234,7 +234,7 @@ def copy_rows(
     Constraints are not checked again.
 
     Args:
-        frames: of the session.
+        frames: the frames of the session.
         scan: the files.
         deleted_rows: by path; may include rows that are already deleted.
         target: the table after the commit.

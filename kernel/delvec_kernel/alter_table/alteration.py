@@ -83,8 +83,8 @@ def altered(
 
     Args:
         changes: at least one.
-        metadata: of the version, like the next three.
-        protocol: of a table that Delvec can write.
+        metadata: the metadata of the version, like the next three.
+        protocol: the protocol of a table that Delvec can write.
         domains: by name.
         schema: parsed from the metadata.
         catalog_id: the id that the table has in its catalog, or would have, for changes that depend on it.

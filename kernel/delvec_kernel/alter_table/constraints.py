@@ -57,7 +57,7 @@ def check_no_dependents(
     """Refuse to change a column that a constraint or a generated column reads.
 
     Args:
-        path: of the column or struct field.
+        path: the path of the column or struct field.
         schema: before the change.
         configuration: table properties.
         what: the change, for the message.

@@ -76,7 +76,7 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
     """Apply a definition to a table without columns and properties.
 
     Args:
-        update: of a table without files.
+        update: the update of a table without files.
         definition: to apply.
         deletion_vectors: whether to enable them by default, unless the properties enable manifests.
 

@@ -91,7 +91,7 @@ def with_checkpoint_protection(metadata: Metadata, before: Metadata, version: in
     Called late, since commits by other writers may have changed the version number.
 
     Args:
-        metadata: of the commit; returned unchanged if the commit drops no such feature.
+        metadata: the metadata of the commit; returned unchanged if the commit drops no such feature.
         before: metadata of the previous version.
         version: the commit's version.
     """

@@ -38,7 +38,7 @@ def first_version(
     Deletion vectors are enabled by default.
 
     Args:
-        definition: of the table.
+        definition: the definition of the table.
         metadata_id: a new UUID.
         transaction_id: recorded as txnId.
         engine_info: recorded as engineInfo.
@@ -87,9 +87,9 @@ def enabled_since(metadata: Metadata, version: int, timestamp: int) -> Metadata:
     """Return metadata that records when in-commit timestamps were enabled.
 
     Args:
-        metadata: of the commit that enables them, which is not the table's first.
-        version: of that commit.
-        timestamp: of that commit, milliseconds since the epoch.
+        metadata: the metadata of the commit that enables them, which is not the table's first.
+        version: the version of that commit.
+        timestamp: the timestamp of that commit, milliseconds since the epoch.
     """
     since = dict(zip(IN_COMMIT_TIMESTAMPS_SINCE, (str(version), str(timestamp)), strict=True))
     return replace(metadata, configuration={**metadata.configuration, **since})

@@ -48,7 +48,7 @@ def metadata_location(value: str, table: str) -> str:
     """Return the directory of a property from a log.
 
     Args:
-        value: of the property.
+        value: the value of the property.
         table: the Delta table's name, for errors.
 
     Returns:

@@ -105,7 +105,7 @@ def check_column_name(name: str, *, has_mapping: bool = False) -> None:
     """Reject an invalid column name.
 
     Args:
-        name: of a column or struct field.
+        name: the name of a column or struct field.
         has_mapping: whether column mapping is enabled, so that names may contain any character.
 
     Raises:

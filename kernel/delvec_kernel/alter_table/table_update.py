@@ -39,7 +39,7 @@ class TableState:
     """Counts of live files, and the extent of the log.
 
     Attributes:
-        version: of the table.
+        version: the version of the table.
         deletion_vectors: files with a deletion vector.
         with_row_ids: files with row ids.
         without_row_ids: files without row ids.
@@ -110,10 +110,10 @@ class TableUpdate:
     """A table's metadata, protocol and domains, modified in place by the functions of ``alter_table``.
 
     Args:
-        metadata: of the version being changed.
-        protocol: of the same version.
-        domains: of the same version.
-        schema: of the same version.
+        metadata: the metadata of the version being changed.
+        protocol: the protocol of the same version.
+        domains: the domains of the same version.
+        schema: the schema of the same version.
         new_name: returns a new physical name.
         state: computes the version's state, for changes that depend on it.
         catalog_id: the id that the table has in its catalog, or would have, for changes that depend on it.

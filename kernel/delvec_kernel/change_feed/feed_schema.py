@@ -54,9 +54,9 @@ def feed_values(version: int, timestamp: int, change_type: str | None) -> dict[s
     """Return partition values for the feed columns.
 
     Args:
-        version: of the commit.
-        timestamp: of the commit, milliseconds since the epoch.
-        change_type: of all rows, None if it varies by row.
+        version: the version of the commit.
+        timestamp: the timestamp of the commit, milliseconds since the epoch.
+        change_type: the change type of all rows, None if it varies by row.
     """
     time = _EPOCH + timedelta(milliseconds=timestamp)
     values: dict[str, str | None] = {
@@ -76,7 +76,7 @@ def is_readable_with(read: Metadata, read_version: int, other: Metadata, version
         read: metadata to read with.
         read_version: its version.
         other: metadata set in the range, or in effect at its start.
-        version: of ``other``.
+        version: the version of ``other``.
 
     Raises:
         InvalidSchema: a schema cannot be parsed.

@@ -27,8 +27,8 @@ class Position:
     """The next file to read.
 
     Attributes:
-        version: of the table.
-        index: of the file among those that the version added or, if ``snapshot``, among all live files.
+        version: the version of the table.
+        index: the index of the file among those that the version added or, if ``snapshot``, among all live files.
         snapshot: whether the position is in a full snapshot of the version, not in its changes.
     """
 
@@ -132,7 +132,7 @@ def schema_fit(read: Metadata, read_version: int, other: Metadata, version: int)
         read: metadata that the stream reads with.
         read_version: its version.
         other: metadata in effect at ``version``.
-        version: of ``other``.
+        version: the version of ``other``.
 
     Raises:
         InvalidSchema: a schema cannot be parsed.

@@ -23,7 +23,7 @@ class FileChanges:
     """Changed rows of one file in a version: all rows, restricted by deletion vectors.
 
     Attributes:
-        change_type: of the rows; None for a change data file, where each row has its own.
+        change_type: the change type of the rows; None for a change data file, where each row has its own.
         partition_values: serialized, by physical name; None if unknown.
         size: bytes; None if unknown.
         stats: JSON text.

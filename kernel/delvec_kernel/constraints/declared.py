@@ -56,7 +56,7 @@ class Check:
     """A Boolean expression in Spark SQL that must be TRUE, not NULL, for each row.
 
     Attributes:
-        name: of the constraint; ``EXPRESSION(...)`` for an invariant, ``Generated Column`` for a generated one.
+        name: the name of the constraint; ``EXPRESSION(...)`` for an invariant, ``Generated Column`` for a generated one.
         columns: top-level columns that the expression may read, as spelled in the schema.
         is_of_user: whether the writing user supplied it, not the table, so that it need not be on the allow-list.
         generated: the column compared with its generation expression, if any.
@@ -86,7 +86,7 @@ class Check:
         """Return the error for a row.
 
         Args:
-            values: of the row, by column.
+            values: the values of the row, by column.
             where: describes the table.
         """
         lines = "".join(f"\n - {name} : {_shown(value)}" for name, value in sorted(values.items()))
@@ -191,7 +191,7 @@ def constraints_of(
     """Return a table's constraints on new rows.
 
     Args:
-        schema: of the table.
+        schema: the schema of the table.
         configuration: table properties.
         generates_columns: whether to enforce generation expressions, see :func:`generates`.
 

@@ -25,7 +25,7 @@ class LikePattern:
     """The prefix of a LIKE pattern, and what may follow it.
 
     Attributes:
-        prefix: of every matching value.
+        prefix: the prefix of every matching value.
         rest: ``nothing`` if only the prefix itself matches, ``anything`` if every value with it does,
             ``something`` if only some do.
     """

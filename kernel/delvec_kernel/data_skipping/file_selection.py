@@ -89,7 +89,7 @@ def select_files(
     Args:
         live: the version's files.
         predicate: parsed against ``schema``; None means every row.
-        schema: of the table.
+        schema: the schema of the table.
         partition_columns: logical names.
         generates_columns: whether generated columns can be relied on, which needs the table feature; without it writers may
             ignore the expressions.

@@ -67,7 +67,7 @@ class Implied:
     """A column whose bounds follow from partition columns.
 
     Attributes:
-        path: of the column.
+        path: the path of the column.
         partition_columns: its source partition columns, by logical name.
         bounds: computes the bounds of ``path`` from those of ``partition_columns``.
     """

@@ -41,7 +41,7 @@ class ColumnPages:
 
     Attributes:
         starts: their first rows, counted from the file's first; ascending, from 0.
-        bounds: of each page.
+        bounds: the bounds of each page.
     """
 
     starts: npt.NDArray[np.int64]
@@ -81,8 +81,8 @@ def bounds_of_pages(pages: PageBounds, column: Column, data_type: DataType) -> B
 
     Args:
         pages: the column index.
-        column: of the file, one that :func:`is_understood`.
-        data_type: of the table.
+        column: the column of the file, one that :func:`is_understood`.
+        data_type: the data type of the table.
 
     Raises:
         ValueError: a bound is not a value of the column, or above the other bound.
@@ -101,7 +101,7 @@ def joined_pages(
     """Return the pages of a column over all row groups.
 
     Args:
-        data_type: of the table.
+        data_type: the data type of the table.
         groups: of each row group its first row, and the starts of its pages, from 0, with their bounds; None if nothing is
             known about it.
     """
@@ -134,9 +134,9 @@ def rows_that_may_match(
 
     Args:
         predicate: over ``schema``.
-        schema: of the table, or of the relations that the predicate reads.
+        schema: the schema of the table, or of the relations that the predicate reads.
         columns: the pages of some of its columns, at least one.
-        num_rows: of the file.
+        num_rows: the number of rows of the file.
         others: least and greatest values of columns of another relation, each row of which is joined with each of the
             file's. Those of types without exact bounds are not used.
     """

@@ -53,7 +53,7 @@ def prune(
     Args:
         files: live files, columns ``partition_values``, ``stats`` and ``num_records`` of ``files.FILES_SCHEMA``.
         predicate: parsed against ``schema``; None means every row.
-        schema: of the table; its physical names key partition values and statistics.
+        schema: the schema of the table; its physical names key partition values and statistics.
         partition_columns: logical names.
 
     Raises:

@@ -100,7 +100,7 @@ class Descriptor:
     Attributes:
         storage_type: ``u`` relative file named by UUID, ``p`` absolute URL, ``i`` inline.
         path_or_inline_dv: prefix and Z85 of the UUID; URL-encoded absolute path; Z85 of the bytes.
-        offset: of the size field in the file; None only if inline or from another writer.
+        offset: the offset of the size field in the file; None only if inline or from another writer.
         size_in_bytes: magic number and bitmap, without size field and CRC.
         cardinality: number of deleted rows.
     """
@@ -465,7 +465,7 @@ def check_rows_exist(rows: BitMap64, num_records: int | None, descriptor: Descri
     Args:
         rows: that it marks.
         num_records: physical rows of the file by its statistics; None if they do not say.
-        descriptor: of the deletion vector.
+        descriptor: the descriptor of the deletion vector.
         where: the file.
 
     Raises:

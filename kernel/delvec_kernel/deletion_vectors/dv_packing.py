@@ -51,7 +51,7 @@ class Extent:
     """The location of one deletion vector in its file.
 
     Attributes:
-        offset: of the size field.
+        offset: the offset of the size field.
         size_in_bytes: magic number and bitmap.
     """
 
@@ -66,7 +66,7 @@ class AllocatedFile:
     Attributes:
         path: relative to the table's location, URL-encoded.
         path_or_inline_dv: prefix and UUID as encoded in descriptors.
-        size: of the whole file, in bytes.
+        size: the size of the whole file, in bytes.
         extents: by the caller's key, in file order.
     """
 

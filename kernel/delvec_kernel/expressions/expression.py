@@ -115,7 +115,7 @@ def column_expression(relation: str, column: str, schema: StructType) -> Express
     Args:
         relation: its name.
         column: as spelled in the schema.
-        schema: of the relation.
+        schema: the schema of the relation.
     """
     name, virtual = backticked(column), StructType((StructField(relation, schema, nullable=False),))
     root = exp.Dot(

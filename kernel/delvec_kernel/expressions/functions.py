@@ -30,7 +30,7 @@ class Function:
         names: Spark's names in small letters.
         node: sqlglot's class for a call; None if it has none.
         result: the kind of the value, as of ``kind_of``; None if it depends on more than the function.
-        parameters: of ``duckdb``.
+        parameters: the parameters of ``duckdb``.
         duckdb: DuckDB's SQL with the same value, with a place for each argument; None if it is no template.
         keys: sqlglot's names of the arguments. A call with others is refused, unless they change nothing in Spark.
         varies: why two evaluations differ; empty if they do not.

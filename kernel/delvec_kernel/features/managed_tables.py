@@ -54,9 +54,9 @@ def check_catalog(
     """Reject a table that another catalog manages than the one that it is read through.
 
     Args:
-        protocol: of any version of the table.
-        metadata: of the same version.
-        table: for errors.
+        protocol: the protocol of any version of the table.
+        metadata: the metadata of the same version.
+        table: the table's name, for errors.
         location: the table's canonical location.
         catalog_id: the table's id in the catalog that it is read through; by default the one that Delvec gives a table at
             the location.
@@ -86,9 +86,9 @@ def check_stays_managed(
     """Reject a new protocol and metadata by which a managed table would no longer be one.
 
     Args:
-        protocol: of the version to create.
-        metadata: of the same version.
-        table: for errors.
+        protocol: the protocol of the version to create.
+        metadata: the metadata of the same version.
+        table: the table's name, for errors.
         location: the table's canonical location.
         catalog_id: as for :func:`check_catalog`.
 

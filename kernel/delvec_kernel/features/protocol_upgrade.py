@@ -112,7 +112,7 @@ def upgraded(protocol: Protocol, feature_names: Iterable[str]) -> Protocol:
     """Return the protocol with more features and their dependencies, or the same object if it has all of them.
 
     Args:
-        protocol: of a writable table, so that all its features are known.
+        protocol: the protocol of a writable table, so that all its features are known.
         feature_names: names from FEATURES.
     """
     before = supported(protocol)
@@ -129,7 +129,7 @@ def merged(protocol: Protocol, other: Protocol) -> Protocol:
     """Return the protocol with the features of another added, or the same object if it has all of them.
 
     Args:
-        protocol: of a writable table, so that all its features are known.
+        protocol: the protocol of a writable table, so that all its features are known.
         other: of another writable table.
     """
     before = supported(protocol)

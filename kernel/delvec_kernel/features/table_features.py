@@ -248,9 +248,9 @@ def check_writable(
     Does not check ``delta.appendOnly``.
 
     Args:
-        protocol: of the version to commit onto.
-        metadata: of the same version.
-        table: for errors.
+        protocol: the protocol of the version to commit onto.
+        metadata: the metadata of the same version.
+        table: the table's name, for errors.
         keeps_row_ids: whether all rows keep their row ids: the commit only appends, removes whole files and sets deletion
             vectors, or its rewritten rows include their row ids.
         writes_rows: whether the commit may add data files.

@@ -20,7 +20,7 @@ class FileCounts:
     """Totals of a set of files.
 
     Attributes:
-        size_in_bytes: of the data files.
+        size_in_bytes: the size in bytes of the data files.
         num_deletion_vectors: files with a deletion vector.
         num_deleted_rows: total cardinality of the deletion vectors.
         num_known_records: physical rows of the files whose statistics have ``numRecords``.

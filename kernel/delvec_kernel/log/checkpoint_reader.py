@@ -165,7 +165,7 @@ def read_checkpoint(
 
     Args:
         data: the file; an open Parquet file must stay open until the batches are read.
-        where: for errors; a name ending in ``.json`` is a JSON manifest.
+        where: where it is, for errors; a name ending in ``.json`` is a JSON manifest.
         deferred_statistics: takes over statistics that can be read later: those of row groups in which every file has typed
             statistics. ``data`` must then stay open until it is complete.
 

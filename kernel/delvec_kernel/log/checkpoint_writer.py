@@ -100,8 +100,8 @@ class OtherActions:
     """The actions in a checkpoint other than file actions.
 
     Attributes:
-        sidecars: of a V2 checkpoint; None for a classic one.
-        version: of the checkpoint.
+        sidecars: the sidecars of a V2 checkpoint; None for a classic one.
+        version: the version of the checkpoint.
     """
 
     protocol: Protocol
@@ -371,9 +371,9 @@ class LastCheckpoint:
 
     Attributes:
         size: number of actions, including those in sidecars; None if not counted.
-        size_in_bytes: of all files, including sidecars.
+        size_in_bytes: the size in bytes of all files, including sidecars.
         num_of_add_files: live files.
-        parts: of a multi-part checkpoint.
+        parts: the parts of a multi-part checkpoint.
         manifest: name, bytes and modification time (milliseconds since the epoch) of a V2 checkpoint's top-level file.
     """
 

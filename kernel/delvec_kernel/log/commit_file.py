@@ -34,7 +34,7 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
 
     Args:
         data: one JSON object per line; objects that span lines are accepted, too.
-        where: for errors.
+        where: where it is, for errors.
 
     Raises:
         CorruptLog: the file is empty or truncated, or an action is malformed; names the line.
@@ -68,7 +68,7 @@ def parse_only(data: bytes, where: LogFile, kind: type[_Kind]) -> list[_Kind]:
 
     Args:
         data: as for :func:`parse_commit`.
-        where: for errors.
+        where: where it is, for errors.
         kind: the class of the actions.
 
     Raises:

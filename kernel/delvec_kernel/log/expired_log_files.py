@@ -56,7 +56,7 @@ def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> E
 
     Args:
         files: all of ``_delta_log``.
-        policy: of the newest version.
+        policy: the policy of the newest version.
         now: milliseconds since the epoch.
     """
     if not policy.clean_up:

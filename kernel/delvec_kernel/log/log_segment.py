@@ -108,7 +108,7 @@ class LogListing:
     """The commits, checkpoints, compactions and checksums in a listing of the log.
 
     Args:
-        files: of ``_delta_log``, all or from a version on.
+        files: the files of ``_delta_log``, all or from a version on.
     """
 
     def __init__(self, files: Iterable[ListedFile]) -> None:
@@ -189,7 +189,7 @@ class LogListing:
         """Return the files that make up a version, by default the newest.
 
         Args:
-            table: for errors.
+            table: the table's name, for errors.
             version: the requested version.
             without: names of checkpoints (first file) and compactions known to be corrupt.
 

@@ -108,7 +108,7 @@ def tombstones_in_parquet(source: pa.NativeFile, where: LogFile) -> Iterator[pa.
 
     Args:
         source: the file, open for random access: only the columns of ``remove`` are read.
-        where: for errors.
+        where: where it is, for errors.
 
     Raises:
         CorruptLog: the file cannot be read.
@@ -166,7 +166,7 @@ def vector_files_without_tombstone(tombstones: Iterable[pa.RecordBatch], locatio
     A client without deletion vector support sees only separate tombstones.
 
     Args:
-        tombstones: of one version, TOMBSTONES.
+        tombstones: the tombstones of one version, TOMBSTONES.
         location: the table's canonical location; files outside it are ignored, like in VACUUM.
 
     Returns:

@@ -38,7 +38,7 @@ class TypedStatistics:
     """The struct of ``stats_parsed`` for one schema.
 
     Args:
-        schema: of the table.
+        schema: the schema of the table.
         partition_columns: these have no statistics.
         configuration: table properties that select the columns with statistics.
     """
@@ -105,7 +105,7 @@ class TypedPartitionValues:
     """The struct of ``partitionValues_parsed`` for one table.
 
     Args:
-        schema: of the table.
+        schema: the schema of the table.
         partition_columns: names, in order; at least one.
     """
 

@@ -43,7 +43,7 @@ class VersionChecksum:
     """Totals of a version; None where not recorded.
 
     Attributes:
-        txn_id: of the commit.
+        txn_id: the transaction id of the commit.
         table_size_bytes: of the live files, without deletion vectors.
         num_files: live files.
         num_deleted_records: total cardinality of the deletion vectors of live files.

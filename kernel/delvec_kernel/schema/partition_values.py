@@ -191,7 +191,7 @@ def column_of_files(
 
     Args:
         files: with ``path`` and ``partition_values``.
-        key: of the column in the log.
+        key: the key of the column in the log.
         field: the column.
         table: name, for the error.
         version: for the error.
@@ -255,10 +255,10 @@ def naming_files(
 
     Args:
         files: with ``path`` and ``partition_values``; only read after an error.
-        schema: of the table.
+        schema: the schema of the table.
         partition_columns: logical names.
         table: name.
-        version: of the table.
+        version: the version of the table.
     """
     try:
         yield

@@ -48,7 +48,7 @@ class ReplayState:
         live: the live files.
         txns: by application id.
         domain_metadata: by domain, without tombstones.
-        in_commit_timestamp: of the last commit, milliseconds since the epoch, or None.
+        in_commit_timestamp: the in-commit timestamp of the last commit, milliseconds since the epoch, or None.
     """
 
     live: LiveFiles

@@ -31,9 +31,9 @@ class Snapshot:
 
     Attributes:
         location: the table's canonical location.
-        timestamp: of the commit, milliseconds since the epoch.
+        timestamp: the timestamp of the commit, milliseconds since the epoch.
         in_commit_timestamp: the commit's own timestamp, if it has one.
-        checkpoint_version: of the newest checkpoint up to this version, or None.
+        checkpoint_version: the version of the newest checkpoint up to this version, or None.
     """
 
     location: str
@@ -62,9 +62,9 @@ class Snapshot:
         Args:
             state: after the last commit.
             where: the last file that was read, for errors.
-            version: of the last commit.
+            version: the version of the last commit.
             file_time: when that commit's file was written, milliseconds since the epoch.
-            checkpoint_version: of the newest checkpoint up to ``version``, or None.
+            checkpoint_version: the version of the newest checkpoint up to ``version``, or None.
 
         Raises:
             CorruptLog: there is no protocol, no metadata or no schema.
@@ -119,7 +119,7 @@ class Snapshot:
         Args:
             commits: at least one, following this version without gaps.
             file_time: when the last commit file was written, milliseconds since the epoch.
-            checkpoint_version: of a checkpoint newer than this version, if there is one.
+            checkpoint_version: the version of a checkpoint newer than this version, if there is one.
 
         Raises:
             CorruptLog: see :func:`~delvec_kernel.snapshot.replay.replay`.

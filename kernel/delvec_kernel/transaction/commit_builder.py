@@ -110,8 +110,8 @@ def resolve(
         files: the live file of each path that the request removes from.
         deleted_rows: rows already deleted, for files with a deletion vector.
         num_records: physical rows of each of ``files``, None if unknown.
-        table: for errors.
-        version: for errors; the version of ``files``.
+        table: the table's name, for errors.
+        version: the version, for errors; the version of ``files``.
 
     Raises:
         RowIndexOutOfRange: a row index is not in the file.
@@ -224,11 +224,11 @@ def build(
     Args:
         changes: the request, or the merged request of a group.
         resolution: from :func:`resolve`.
-        descriptors: of the new deletion vectors, by path of the data file.
+        descriptors: the descriptors of the new deletion vectors, by path of the data file.
         snapshot: the previous version.
         now: milliseconds since the epoch.
-        metrics: of the commit.
-        members: of the group.
+        metrics: the metrics of the commit.
+        members: the members of the group.
     """
     metadata, were_timestamped = changes.metadata, snapshot.in_commit_timestamps_enabled
     has_timestamp = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)

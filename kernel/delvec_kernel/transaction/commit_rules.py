@@ -141,7 +141,7 @@ def check_definition(before: Snapshot, after: Snapshot, table: str, catalog_id: 
     Args:
         before: the version before.
         after: a snapshot with the definition of the version to create.
-        table: for errors.
+        table: the table's name, for errors.
         catalog_id: the table's id in another catalog; None for one of Delvec's.
 
     Raises:
@@ -172,9 +172,9 @@ def check_new_files(
 
     Args:
         adds: data files.
-        change_files: of the change data feed.
+        change_files: the files of the change data feed.
         after: a snapshot with that definition.
-        table: for errors.
+        table: the table's name, for errors.
         own: whether Delvec's stricter rules apply: values are spelled as Delvec spells them, and statistics of a table
             with deletion vectors have the number of rows.
 

@@ -52,8 +52,8 @@ class MemberInfo:
 
     Attributes:
         key: the transaction id.
-        metrics: of the transaction's own answer.
-        request_hash: of its request, if that had an idempotency key.
+        metrics: the metrics of the transaction's own answer.
+        request_hash: the hash of its request, if that had an idempotency key.
     """
 
     key: str
@@ -147,7 +147,7 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
     Args:
         changes: the member.
         earlier: the members before it.
-        location: of the table, to compare different spellings of a path.
+        location: the location of the table, to compare different spellings of a path.
     """
     files: set[str] = set()
     rows: dict[str, BitMap64] = {}
@@ -196,9 +196,9 @@ def combined(members: Sequence[Changes], transaction_id: str, location: str) -> 
     """Merge the members of a group into one transaction; a single member is returned unchanged.
 
     Args:
-        members: of one group, in the order in which they take effect.
-        transaction_id: of the merged transaction.
-        location: of the table, to compare different spellings of a path.
+        members: the members of one group, in the order in which they take effect.
+        transaction_id: the id of the merged transaction.
+        location: the location of the table, to compare different spellings of a path.
 
     Returns:
         The net changes: each row or file is removed once. The read version is the oldest of the members'. Metrics that only

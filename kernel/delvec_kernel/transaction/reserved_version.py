@@ -32,7 +32,7 @@ class Reservation:
     """Whom the version after this one is reserved for.
 
     Attributes:
-        transaction_id: of the transaction.
+        transaction_id: the id of the transaction.
         warehouse: the location below which its outcome is recorded.
         record: the name of that record.
     """
@@ -98,8 +98,8 @@ def with_group(
     that do not know it would refuse to write the table.
 
     Args:
-        actions: of the version, the commitInfo first.
-        transaction_id: of the transaction.
+        actions: the actions of the version, the commitInfo first.
+        transaction_id: the id of the transaction.
         participants: the versions that it creates, by table id.
     """
     info, *others = actions

@@ -44,7 +44,7 @@ class Restoration:
         version: the version to restore.
         adds: its files that are not live now, or have another deletion vector now.
         removes: paths of live files that it lacks, or has with another deletion vector.
-        metadata: of the version, except for what is never restored.
+        metadata: the metadata of the version, except for what is never restored.
         protocol: None if unchanged.
         domains: domain metadata to set or remove.
         metrics: Delta's operationMetrics.

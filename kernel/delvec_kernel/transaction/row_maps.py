@@ -111,7 +111,7 @@ class SourceRows:
 
     Args:
         rows: physical indexes of the source's rows, ascending.
-        positions: of each of these rows, counted over all outputs.
+        positions: the positions of each of these rows, counted over all outputs.
         outputs: canonical paths of all outputs.
         starts: the position of the first row of each output, then the total number of rows.
 

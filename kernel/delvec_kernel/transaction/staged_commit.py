@@ -90,10 +90,10 @@ def parse(data: bytes, table: str, location: str, version: int, name: str) -> St
 
     Args:
         data: the file.
-        table: for errors.
+        table: the table's name, for errors.
         location: the table's canonical location.
         version: that it is to become.
-        name: of the file, for errors.
+        name: the name of the file, for errors.
 
     Raises:
         InvalidCommit: it is no commit: damaged, without a commitInfo first that has a transaction id, or with an action
@@ -149,8 +149,8 @@ def check(
     Args:
         staged_commit: the commit.
         snapshot: the newest version, right before it.
-        table: for errors.
-        now: by the service's clock, in milliseconds.
+        table: the table's name, for errors.
+        now: the time by the service's clock, in milliseconds.
         timestamp: what the client told the catalog.
 
     Returns:

@@ -53,7 +53,7 @@ class RowRun:
 
     Attributes:
         source: path of the source, as in the log.
-        first_rank: of the first row, among the rows of the source that were live, from 0; among all its rows if they
+        first_rank: the rank of the first row, among the rows of the source that were live, from 0; among all its rows if they
             were copied with the deleted ones.
         count: number of rows.
         first_output_row: physical row index in the output.
@@ -110,7 +110,7 @@ class FileStatistics:
     """New statistics of an otherwise unchanged live file.
 
     Attributes:
-        path: as in the log.
+        path: the path, as in the log.
         stats: JSON text.
         deletion_vector: the file's when the statistics were collected, or None; with another they would be wrong.
     """
@@ -125,7 +125,7 @@ class FileRepair:
     """The repair of one file, which conflicts with any other change of the file.
 
     Attributes:
-        path: as in the log.
+        path: the path, as in the log.
         live: the live file; None if readers that track one file per path consider the path not live.
         becomes: the repaired file, with other statistics or a new deletion vector; None to remove it or leave it.
         rows: all deleted rows of a new deletion vector.
@@ -161,7 +161,7 @@ class Changes:
 
     Attributes:
         transaction_id: the idempotency key; empty if a client leaves it to the service.
-        engine_info: of the client; the service adds its own.
+        engine_info: the engine info of the client; the service adds its own.
         removes: paths of whole files.
         row_deletes: physical row indexes by file path; may include rows already deleted.
         written_vectors: descriptors by path, of deletion vectors that the engine wrote: the deleted rows of the version
@@ -192,9 +192,9 @@ class Changes:
         protocol: the new protocol, None if unchanged.
         domains: domain metadata to set or, as tombstones, to remove.
         app_transaction: an application's transaction identifier and version.
-        user_name: of the principal, for the history; None if nobody signed in.
+        user_name: the user name of the principal, for the history; None if nobody signed in.
         read_mark: version mark of the commit file of ``read_version`` when it was read.
-        request_hash: of the request's body, to detect a reused idempotency key.
+        request_hash: the hash of the request's body, to detect a reused idempotency key.
     """
 
     operation: str

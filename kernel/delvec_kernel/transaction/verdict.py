@@ -29,7 +29,7 @@ class Overlap:
     """Rows of one file that both commits change.
 
     Attributes:
-        path: as in the log.
+        path: the path, as in the log.
         count: number of rows.
         row_indexes: the first of them.
     """
@@ -50,7 +50,7 @@ class Passed:
     """No winner conflicts.
 
     Attributes:
-        versions: of the winners.
+        versions: the versions of the winners.
         changes: ours, rebased on the last winner.
         rows_already_gone: rows that we meant to remove and that winners had removed, if known.
     """

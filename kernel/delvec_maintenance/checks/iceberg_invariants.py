@@ -81,8 +81,8 @@ class IcebergSnapshot:
     Attributes:
         version: the Delta version that was converted.
         format_version: 2 or 3.
-        location: of the Iceberg table.
-        metadata: of the Iceberg table.
+        location: the location of the Iceberg table.
+        metadata: the metadata of the Iceberg table.
         snapshot: the current one.
     """
 

@@ -12,7 +12,7 @@ from delvec_errors.texts import counted
 from delvec_kernel.schema.column_paths import ColumnPath, path_text
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.compaction import Bin, cube_numbers
-from delvec_maintenance.health.health_findings import WORTHWHILE_FILES, FileTable, Finding
+from delvec_maintenance.health.health_findings import WORTHWHILE_FILES, FileTable, HealthFinding
 from delvec_maintenance.health.overlap import Depths
 from delvec_maintenance.zcubes import ZCubeRules, choose, files_to_come
 
@@ -25,7 +25,7 @@ _FULL_SHARE: Final = 0.5
 
 def overlapping_files(
     table: FileTable, columns: Sequence[ColumnPath], column_depths: Sequence[Depths]
-) -> Finding | None:
+) -> HealthFinding | None:
     """Return the effect of OPTIMIZE on a clustered table if a lookup then opens at least ten files fewer.
 
     Considers plain OPTIMIZE (new files and small ZCubes) first. If that gains too little and there are many ZCubes,
@@ -58,12 +58,12 @@ def _finding(
     known: Sequence[Depths],
     now: float,
     files_saved: float,
-) -> Finding:
+) -> HealthFinding:
     depth: npt.NDArray[np.float64] = np.mean([each.depth for each in known], axis=0)
     points = OVERLAP_POINTS * min(files_saved, len(table)) / len(table) * depth / max(depth.sum(), 1.0)
     cost, files = sum(each.size for each in bins), sum(len(each.files) for each in bins)
     names = ", ".join(path_text(path) for path in rules.columns)
-    return Finding(
+    return HealthFinding(
         "overlapping-files",
         "OPTIMIZE FULL" if rules.full else "OPTIMIZE",
         float(points.sum()),

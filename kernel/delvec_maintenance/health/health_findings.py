@@ -19,7 +19,7 @@ from delvec_errors.texts import counted
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import byte_size_text
-from delvec_maintenance.checks.findings import Finding as Problem
+from delvec_maintenance.checks.findings import Finding
 from delvec_maintenance.compaction import (
     DEFAULT_TARGET_SIZE,
     MAX_DELETED_RATIO,
@@ -39,10 +39,10 @@ from delvec_maintenance.policies import DvCompactionConfig
 __all__ = [
     "SCORE_BANDS",
     "WORTHWHILE_FILES",
-    "Action",
     "FileTable",
-    "Finding",
     "FindingFile",
+    "HealthFinding",
+    "RecommendedAction",
     "checkpoint",
     "damaged_files",
     "deleted_rows",
@@ -55,7 +55,7 @@ __all__ = [
 SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
 """Names of score bands and their minimum scores, best first."""
 
-Action: TypeAlias = Literal[
+RecommendedAction: TypeAlias = Literal[
     "OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM", "CHECK"
 ]
 
@@ -83,7 +83,7 @@ class FindingFile:
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """A maintenance action that a table needs.
 
     Attributes:
@@ -100,7 +100,7 @@ class Finding:
     """
 
     name: str
-    action: Action
+    action: RecommendedAction
     points: float
     reason: str
     expected_gain: str
@@ -160,7 +160,7 @@ class FileTable:
         )
 
 
-def small_files(table: FileTable) -> Finding | None:
+def small_files(table: FileTable) -> HealthFinding | None:
     """Return the effect of OPTIMIZE if it saves at least ten files."""
     rules = CompactionRules(table.target_size)
     packing = table.packed(rules)
@@ -175,7 +175,7 @@ def small_files(table: FileTable) -> Finding | None:
     )
     small = int(is_small(table.sizes[places] - table.dead[places], rules).sum())
     cost, gain = _sizes(packing)
-    return Finding(
+    return HealthFinding(
         "small-files",
         "OPTIMIZE",
         float(points.sum()),
@@ -192,7 +192,7 @@ def small_files(table: FileTable) -> Finding | None:
     )
 
 
-def deleted_rows(table: FileTable) -> Finding | None:
+def deleted_rows(table: FileTable) -> HealthFinding | None:
     """Return the effect of PURGE on files with more than 5 % deleted rows."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
     packing = table.packed(rules)
@@ -204,7 +204,7 @@ def deleted_rows(table: FileTable) -> Finding | None:
     points[files_with_ratio] = 100.0 * table.dead[files_with_ratio] / max(1, int(table.sizes.sum()))
     rows = pc.struct_field(table.files["deletion_vector"], "cardinality").take(pa.array(files_with_ratio))
     cost, gain = _sizes(packing)
-    return Finding(
+    return HealthFinding(
         "deleted-rows",
         "PURGE",
         float(points.sum()),
@@ -220,7 +220,7 @@ def deleted_rows(table: FileTable) -> Finding | None:
     )
 
 
-def vector_files(table: FileTable, target_size: int) -> Finding | None:
+def vector_files(table: FileTable, target_size: int) -> HealthFinding | None:
     """Return the effect of deletion vector compaction if it saves ten files or frees 64 MiB.
 
     These are the thresholds of the policy ``system.dv-compaction``. Points are only for files to open, since dead
@@ -239,7 +239,7 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
     points = VECTOR_FILES_POINTS * max(0, files_saved) / len(table)
     per_file = np.zeros(len(table))
     per_file[repacking.files] = points / len(repacking.files)
-    return Finding(
+    return HealthFinding(
         "deletion-vector-files",
         "DV COMPACTION",
         points,
@@ -284,7 +284,7 @@ def _path(vector: Mapping[str, Any]) -> str:
         return str(vector["pathOrInlineDv"])
 
 
-def checkpoint(snapshot: Snapshot, num_traced: int) -> Finding | None:
+def checkpoint(snapshot: Snapshot, num_traced: int) -> HealthFinding | None:
     """Return the effect of a checkpoint if the last one is more than two intervals old."""
     text = snapshot.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
@@ -294,7 +294,7 @@ def checkpoint(snapshot: Snapshot, num_traced: int) -> Finding | None:
     points = CHECKPOINT_POINTS * (1 - 2 * interval / commits)
     since = "and no checkpoint yet" if snapshot.checkpoint_version is None else "since the newest checkpoint"
     names = [f"_delta_log/{snapshot.version - back:020}.json" for back in range(min(num_traced, commits))]
-    return Finding(
+    return HealthFinding(
         "old-checkpoint",
         "CHECKPOINT",
         points,
@@ -308,7 +308,7 @@ def checkpoint(snapshot: Snapshot, num_traced: int) -> Finding | None:
     )
 
 
-def damaged_files(problems: Sequence[Problem], num_traced: int) -> Finding:
+def damaged_files(problems: Sequence[Finding], num_traced: int) -> HealthFinding:
     """Return the finding for what is wrong with a table's log or files; it costs all points.
 
     Args:
@@ -317,7 +317,7 @@ def damaged_files(problems: Sequence[Problem], num_traced: int) -> Finding:
     """
     files = list(dict.fromkeys(each.file for each in problems if each.file))
     share = DAMAGE_POINTS / max(1, len(files))
-    return Finding(
+    return HealthFinding(
         "damaged-files",
         "CHECK",
         DAMAGE_POINTS,
@@ -331,11 +331,11 @@ def damaged_files(problems: Sequence[Problem], num_traced: int) -> Finding:
     )
 
 
-def removed_files(summary: RemovedFiles) -> Finding | None:
+def removed_files(summary: RemovedFiles) -> HealthFinding | None:
     """Return what VACUUM would delete according to the log's tombstones; no points, since readers are not affected."""
     if not summary.num_expired:
         return None
-    return Finding(
+    return HealthFinding(
         "removed-files",
         "VACUUM",
         0.0,

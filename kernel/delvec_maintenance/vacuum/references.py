@@ -133,7 +133,7 @@ def removed_files(actions: Iterable[Action], location: str) -> dict[str, int]:
     """Return the files inside the table in a commit's removes, their deletion vectors, and cdc actions.
 
     Args:
-        actions: of the commit.
+        actions: the actions of the commit.
         location: the table's canonical location.
 
     Returns:

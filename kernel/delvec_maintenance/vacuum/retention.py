@@ -38,7 +38,7 @@ class Retention:
             table_retention: the table's.
             hours: the command's, rounded to whole hours if above one; None for the table's.
             enforce: whether it may not be shorter than the table's.
-            table: for errors.
+            table: the table's name, for errors.
 
         Raises:
             BadRequest: it is negative or not a number.

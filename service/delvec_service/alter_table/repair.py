@@ -77,7 +77,7 @@ def repair(
         loader: reads snapshots.
         commits: commits.
         request: what to do.
-        transaction_id: of the first commit.
+        transaction_id: the transaction id of the first commit.
 
     Returns:
         A conflict only if others changed the same files during every one of many attempts.

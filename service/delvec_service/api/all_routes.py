@@ -80,7 +80,7 @@ from delvec_service.api.events_routes import EVENT_STREAM, WaitingRoute
 from delvec_service.api.operation_routes import served
 from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT
-from delvec_service.api.repeats import Maintenance, Mutation
+from delvec_service.api.repeats import MaintenanceRoute, MutationRoute
 from delvec_service.api.routes import Route
 
 __all__ = ["ROUTES"]
@@ -92,7 +92,7 @@ class _Administration(Route):
     kind = "changes"
 
 
-class _Creating(Mutation):
+class _Creating(MutationRoute):
     """A new table comes with the files of its first rows."""
 
     large = True
@@ -102,7 +102,7 @@ class _Checking(Route):
     kind = "maintenance"
 
 
-class _Vacuuming(Maintenance):
+class _Vacuuming(MaintenanceRoute):
     """The answer contains lists of files."""
 
     large = True
@@ -161,27 +161,27 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.BEGIN_TABLE,
         "tables",
-        Mutation,
+        MutationRoute,
         *(*MUTATION, InvalidLocation, InvalidSchema, InvalidTableChange, InvalidPredicate, UnknownColumn),
         *(LocationNotAllowed, PermissionDenied, TableNotFound, TableAlreadyExists, UnsupportedOperation),
         status=status.HTTP_201_CREATED,
         needs_body=True,
     ),
-    served(operations.LIST_TABLES, "tables", Mutation, *COMMON, InvalidLocation, LocationNotAllowed),
-    served(operations.GET_TABLE, "tables", Mutation, *_OPEN),
-    served(operations.FORGET_TABLE, "tables", Mutation, *_CHANGE, UnsupportedOperation),
-    served(operations.RENAME_TABLE, "tables", Mutation, *_CHANGE, TableAlreadyExists),
-    served(operations.LIST_DROPPED, "tables", Mutation, *COMMON),
+    served(operations.LIST_TABLES, "tables", MutationRoute, *COMMON, InvalidLocation, LocationNotAllowed),
+    served(operations.GET_TABLE, "tables", MutationRoute, *_OPEN),
+    served(operations.FORGET_TABLE, "tables", MutationRoute, *_CHANGE, UnsupportedOperation),
+    served(operations.RENAME_TABLE, "tables", MutationRoute, *_CHANGE, TableAlreadyExists),
+    served(operations.LIST_DROPPED, "tables", MutationRoute, *COMMON),
     served(
         operations.UNDROP_TABLE,
         "tables",
-        Mutation,
+        MutationRoute,
         *(*MUTATION, *SNAPSHOT, TableNotFound, TableAlreadyExists, PermissionDenied, LocationNotAllowed),
     ),
     served(
         operations.DELETE_DROPPED,
         "tables",
-        Maintenance,
+        MaintenanceRoute,
         *(*MUTATION, *SNAPSHOT, TableNotFound, PermissionDenied, LocationNotAllowed, RetentionTooShort),
         *(TableInUse, CorruptTable, CorruptDeletionVector, VacuumIncomplete),
     ),
@@ -192,7 +192,7 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.BEGIN,
         "commits",
-        Mutation,
+        MutationRoute,
         *(*_WRITE, InvalidTableChange, InvalidSchema, UnknownColumn, UnsupportedWriterFeature),
         status=status.HTTP_201_CREATED,
     ),
@@ -205,7 +205,7 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.ALTER_TABLE,
         "tables",
-        Mutation,
+        MutationRoute,
         *(*_WRITE, InvalidTableChange, InvalidSchema, InvalidPredicate, UnknownColumn, VersionFromFuture),
         *(UnsupportedTable, UnsupportedWriterFeature, ExpressionNotAllowed, CorruptTable, MetadataChanged),
         *(ProtocolChanged, ConcurrentAppend, ConcurrentTransaction, ConcurrentWrite, CommitOutcomeUnknown),
@@ -215,7 +215,7 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.ALLOCATE,
         "deletion vectors",
-        Mutation,
+        MutationRoute,
         *(*_WRITE, InvalidCommit, UnsupportedWriterFeature),
         status=status.HTTP_201_CREATED,
         needs_body=True,
@@ -237,22 +237,22 @@ ROUTES: Final[tuple[Any, ...]] = (
             200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "model": EventsResponse}
         },
     ),
-    served(operations.SET_POLICY, "policies", Mutation, *_CHANGE),
-    served(operations.LIST_POLICIES, "policies", Mutation, *COMMON),
-    served(operations.GET_POLICY, "policies", Mutation, *COMMON, PolicyNotFound),
-    served(operations.DROP_POLICY, "policies", Mutation, *MUTATION, PolicyNotFound, PermissionDenied),
-    served(operations.LIST_APPLICABLE_POLICIES, "policies", Mutation, *_OPEN),
-    served(operations.LEASE_TABLE, "policies", Mutation, *_CHANGE, MaintenanceUnderWay),
-    served(operations.RELEASE_TABLE, "policies", Mutation, *_CHANGE),
-    served(operations.RECORD_RUN, "policies", Mutation, *_CHANGE),
-    served(operations.REPORT_TASK, "policies", Mutation, *_CHANGE),
-    served(operations.LIST_TASKS, "policies", Mutation, *_OPEN),
-    served(operations.LIST_ALL_TASKS, "policies", Mutation, *COMMON),
-    served(operations.LIST_RUNS, "policies", Mutation, *_OPEN),
+    served(operations.SET_POLICY, "policies", MutationRoute, *_CHANGE),
+    served(operations.LIST_POLICIES, "policies", MutationRoute, *COMMON),
+    served(operations.GET_POLICY, "policies", MutationRoute, *COMMON, PolicyNotFound),
+    served(operations.DROP_POLICY, "policies", MutationRoute, *MUTATION, PolicyNotFound, PermissionDenied),
+    served(operations.LIST_APPLICABLE_POLICIES, "policies", MutationRoute, *_OPEN),
+    served(operations.LEASE_TABLE, "policies", MutationRoute, *_CHANGE, MaintenanceUnderWay),
+    served(operations.RELEASE_TABLE, "policies", MutationRoute, *_CHANGE),
+    served(operations.RECORD_RUN, "policies", MutationRoute, *_CHANGE),
+    served(operations.REPORT_TASK, "policies", MutationRoute, *_CHANGE),
+    served(operations.LIST_TASKS, "policies", MutationRoute, *_OPEN),
+    served(operations.LIST_ALL_TASKS, "policies", MutationRoute, *COMMON),
+    served(operations.LIST_RUNS, "policies", MutationRoute, *_OPEN),
     served(
         operations.CHECKPOINT,
         "maintenance",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, CorruptTable, UnsupportedWriterFeature, ConcurrentWrite),
     ),
     served(
@@ -270,28 +270,28 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.RESTORE_TABLE,
         "maintenance",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, MissingRestoreFiles, FileNotInTable, InvalidTableChange, AppendOnlyTable, *_WRITABLE),
         needs_body=True,
     ),
     served(
         operations.REPAIR_TABLE,
         "maintenance",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, AppendOnlyTable, InvalidCommit, *_WRITABLE),
     ),
-    served(operations.GENERATE, "maintenance", Maintenance, *_WRITE, ManifestUnsupported, CorruptTable),
+    served(operations.GENERATE, "maintenance", MaintenanceRoute, *_WRITE, ManifestUnsupported, CorruptTable),
     served(
         operations.CONVERT_TO_ICEBERG,
         "maintenance",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, IcebergUnsupported, CorruptTable, CorruptDeletionVector, CorruptIcebergMetadata),
         *(EngineUnavailable, IcebergCatalogError),
     ),
     served(
         operations.CLONE_TABLE,
         "tables",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, InvalidLocation, LocationNotAllowed, TableAlreadyExists, MissingCloneFiles),
         *(InvalidTableChange, InvalidCommit, AppendOnlyTable, *_WRITABLE),
         needs_body=True,
@@ -299,14 +299,14 @@ ROUTES: Final[tuple[Any, ...]] = (
     served(
         operations.COMPACT_DELETION_VECTORS,
         "maintenance",
-        Maintenance,
+        MaintenanceRoute,
         *(*_WRITE, *DELETION_VECTOR_ERRORS, InvalidTableChange, UnsupportedTable),
         *(UnsupportedWriterFeature, CorruptTable, *CONFLICTS),
     ),
     served(
         operations.CONVERT_TO_DELTA,
         "tables",
-        Maintenance,
+        MaintenanceRoute,
         *(*MUTATION, *SNAPSHOT, InvalidLocation, LocationNotAllowed, PermissionDenied, TableNotFound),
         *(TableAlreadyExists, UnsupportedOperation, InvalidSchema, InvalidTableChange, InvalidCommit),
         AtomicCreateUnsupported,

@@ -50,7 +50,7 @@ class Authorizer:
     Args:
         directory: tokens and grants; None if everything is allowed to everybody.
         tables: resolves the table in a path.
-        routes: of the application: a request to one of them without a rule is denied.
+        routes: the routes of the application: a request to one of them without a rule is denied.
         seconds: how long the database may take to find the table; 0: no limit.
         provider: an identity provider whose tokens are also accepted.
     """

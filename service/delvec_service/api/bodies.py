@@ -18,7 +18,7 @@ from delvec_errors import BadRequest, RequestTimeout, RequestTooLarge
 from delvec_service.api.lanes import in_thread
 from delvec_service.bad_requests import check_texts, invalid
 
-__all__ = ["Checked"]
+__all__ = ["CheckedRequest"]
 
 _INLINE_BYTES: Final = 16 * 1024
 """Parsing a body up to this size takes less time than switching threads."""
@@ -31,7 +31,7 @@ _COMMAS: Final = 40_000_000
 _LONE_SURROGATES: Final = (b"\\u0000", b"\\ud", b"\\uD")
 
 
-class Checked(Request):
+class CheckedRequest(Request):
     """A request whose body is read and validated before FastAPI sees it."""
 
     parsed: Any = None

@@ -25,7 +25,7 @@ from delvec_errors import (
 from delvec_service.api.dependencies import CommandRunner, Table
 from delvec_service.api.plan_routes import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.repeats import IdempotencyKey, MutationRoute
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import bind_log_context
 
@@ -49,7 +49,7 @@ _ERRORS: Final[tuple[type[DelvecError], ...]] = (
 )
 
 
-class _Command(Mutation):
+class _Command(MutationRoute):
     kind = "commands"
 
 

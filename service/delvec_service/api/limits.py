@@ -46,7 +46,7 @@ class RateLimits:
     Attributes:
         requests: a second.
         commits: a second; every request that creates a version of a table counts.
-        bytes: of request bodies, a second.
+        bytes: the bytes of request bodies, a second.
         plans: of scans, changes and streams, at the same time.
     """
 

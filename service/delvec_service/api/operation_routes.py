@@ -43,7 +43,7 @@ def served(
         tag: for the OpenAPI document.
         route_class: says in which lane it runs, and whether it has an idempotency key.
         errors: that it may return.
-        status: of its answer, if that is not 200, or 204 for none.
+        status: the status of its answer, if that is not 200, or 204 for none.
         needs_body: whether a body must be sent; by default if one without fields would be invalid.
         answer: turns the function's result into the answer.
         documented: further answers for the OpenAPI document, by status.

@@ -1,6 +1,6 @@
 """``Idempotency-Key``: a request that is sent again gets the answer of the first.
 
-:class:`Mutation` is the class of every route that changes something, except commits, which search the log and use the
+:class:`MutationRoute` is the class of every route that changes something, except commits, which search the log and use the
 parts of this module directly.
 
 Tested in `tests/integration/service/commits/test_idempotency.py`.
@@ -15,14 +15,14 @@ from fastapi import Depends, Header, Request, Response
 from delvec_errors import BadRequest, DelvecError
 from delvec_service.api import problems
 from delvec_service.api.authorizer import ACCESS
-from delvec_service.api.bodies import Checked
+from delvec_service.api.bodies import CheckedRequest
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.api.routes import Route
 from delvec_service.auth.request_access import Access
 from delvec_service.commits.idempotency import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 
-__all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "replay"]
+__all__ = ["REPLAYED", "IdempotencyKey", "MutationRoute", "replay"]
 
 REPLAYED: Final = {"Idempotent-Replay": "true"}
 """The header that marks an answer as a replay."""
@@ -49,7 +49,7 @@ async def _declared(key: IdempotencyKey = None) -> str | None:
     return key
 
 
-class Mutation(Route):
+class MutationRoute(Route):
     """A route whose requests may have an idempotency key.
 
     The key is claimed before the work begins. Final answers are stored under it;
@@ -98,7 +98,7 @@ class Mutation(Route):
         return once
 
 
-class Maintenance(Mutation):
+class MaintenanceRoute(MutationRoute):
     """A route for table maintenance: its requests take long, so they have a lane of their own."""
 
     kind = "maintenance"
@@ -118,7 +118,7 @@ def _check(key: str) -> None:
 
 
 def _hash(request: Request) -> str:
-    body = request.parsed if isinstance(request, Checked) else None
+    body = request.parsed if isinstance(request, CheckedRequest) else None
     access: Access | None = request.scope.get(ACCESS)
     principal = None if access is None else access.principal
     # Other principals must not see this answer, nor the same one after its roles changed: to them the key is taken.

@@ -41,7 +41,7 @@ class RequestMiddleware:
         authorizer: authorizes requests.
         max_request_bytes: larger bodies are rejected.
         audit: notified of every answer.
-        limits: of principals and tables, or None.
+        limits: the limits of principals and tables, or None.
         observer: notified of every request.
     """
 
@@ -136,7 +136,7 @@ class _RequestContext:
     """The answer to one request. It carries the request's id and is reported once to the observer and the log.
 
     Attributes:
-        status: of the answer; 0 before it is sent.
+        status: the status of the answer; 0 before it is sent.
         access: what the request is allowed to do, once it is authorized.
     """
 

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from delvec_errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.authorizer import ACCESS
-from delvec_service.api.bodies import Checked
+from delvec_service.api.bodies import CheckedRequest
 from delvec_service.api.lanes import Kind, Lanes, in_thread
 from delvec_service.auth.request_access import Access
 from delvec_service.bad_requests import check_text
@@ -57,7 +57,7 @@ class Route(APIRoute):
 
         async def run(raw_request: Request) -> Response:
             service: Service = raw_request.app.state.service
-            request = Checked(raw_request.scope, raw_request.receive)
+            request = CheckedRequest(raw_request.scope, raw_request.receive)
             _check_address(request, None if self.lenient else parameter_names)
             if model is not None:
                 settings = service.settings

@@ -64,9 +64,9 @@ class AuditLog:
         """Record an answered request, with the facts from its log line. Returns at once.
 
         Args:
-            method: of the request.
-            path: of the request.
-            status: of the answer; 0 if there is none.
+            method: the method of the request.
+            path: the path of the request.
+            status: the status of the answer; 0 if there is none.
             access: what it was allowed to do; None if unknown.
             is_admitted: whether it was authorized.
         """

@@ -20,7 +20,7 @@ class Access:
 
     Args:
         principal: None if no token is required: then everything is allowed.
-        rights: of the principal.
+        rights: the rights of the principal.
 
     Attributes:
         is_decided: whether a check was made; no answer is sent without one.

@@ -97,7 +97,7 @@ def clone(
         commits: commits to an existing table.
         clones: records shallow clones.
         request: the version, and the target.
-        transaction_id: of the clone's commit.
+        transaction_id: the transaction id of the clone's commit.
         requester: who asks.
 
     Returns:

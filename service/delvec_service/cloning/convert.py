@@ -67,7 +67,7 @@ def convert(
         tables: determines where tables may be.
         clones: records that the table needs the files of an Iceberg table elsewhere.
         request: the directory.
-        transaction_id: of version 0.
+        transaction_id: the transaction id of version 0.
         requester: who asks.
 
     Raises:

@@ -45,7 +45,7 @@ def copied_files(
         adds: the files as in the source's log.
         source: canonical location.
         target: canonical location.
-        version: of the source, for errors.
+        version: the version of the source, for errors.
         is_allowed: decides by URL what may be read outside the source.
 
     Raises:

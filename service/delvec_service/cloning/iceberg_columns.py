@@ -137,7 +137,7 @@ class ColumnsInFiles:
 
     Args:
         table: the table of the files.
-        schema: of the table.
+        schema: the schema of the table.
         elsewhere: ids of columns whose values are in the log, so that files need not have them.
     """
 

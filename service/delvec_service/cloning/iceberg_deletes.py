@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from delvec_errors import CorruptDeletionVector
 from delvec_iceberg.position_deletes import read_position_deletes
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
-from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
+from delvec_service.cloning.iceberg_manifests import DeleteFile, IcebergDataFile, Partition
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
 from delvec_storage.files import Allowed, open_input, read_ranges
 
@@ -36,7 +36,7 @@ class _Deletes:
 
 
 def deleted_rows(
-    source: IcebergSource, data: Iterable[DataFile], deletes: Sequence[DeleteFile], is_allowed: Allowed
+    source: IcebergSource, data: Iterable[IcebergDataFile], deletes: Sequence[DeleteFile], is_allowed: Allowed
 ) -> dict[str, BitMap64]:
     """Return the deleted rows of each data file that has any, by the file's URL.
 
@@ -69,7 +69,7 @@ def deleted_rows(
     return {url: bitmap for url, bitmap in rows.items() if bitmap}
 
 
-def _rows_of(source: IcebergSource, file: DataFile, deletes: _Deletes) -> BitMap64:
+def _rows_of(source: IcebergSource, file: IcebergDataFile, deletes: _Deletes) -> BitMap64:
     if deletes.vector is not None and deletes.vector[0].sequence >= file.sequence:
         # It also contains the rows of older position deletes.
         vector, rows = deletes.vector
@@ -89,7 +89,7 @@ def _rows_of(source: IcebergSource, file: DataFile, deletes: _Deletes) -> BitMap
     return rows
 
 
-def _check_partition(source: IcebergSource, file: DataFile, partition: Partition) -> None:
+def _check_partition(source: IcebergSource, file: IcebergDataFile, partition: Partition) -> None:
     """Reject deletes of another partition or spec: some Iceberg readers apply them, others do not."""
     if partition != file.partition:
         raise refusal(

@@ -19,7 +19,7 @@ from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
 from delvec_parquet.parquet_file import read_footer
-from delvec_service.cloning.iceberg_manifests import DataFile
+from delvec_service.cloning.iceberg_manifests import IcebergDataFile
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
 from delvec_storage.files import Allowed, open_input
 
@@ -30,8 +30,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def footers(
-    source: IcebergSource, files: Sequence[DataFile], is_allowed: Allowed
-) -> Iterable[tuple[DataFile, pq.FileMetaData]]:
+    source: IcebergSource, files: Sequence[IcebergDataFile], is_allowed: Allowed
+) -> Iterable[tuple[IcebergDataFile, pq.FileMetaData]]:
     """Yield each file with its footer, in order.
 
     Raises:
@@ -41,7 +41,7 @@ def footers(
         StorageError: storage did not answer.
     """
 
-    def read(file: DataFile) -> pq.FileMetaData:
+    def read(file: IcebergDataFile) -> pq.FileMetaData:
         try:
             with open_input(source.location, file.url, is_allowed=is_allowed) as opened:
                 size, footer = opened.size(), read_footer(opened, file.path)
@@ -66,7 +66,7 @@ def footers(
 
 
 def partition_columns(
-    source: IcebergSource, schema: StructType, files: Iterable[DataFile]
+    source: IcebergSource, schema: StructType, files: Iterable[IcebergDataFile]
 ) -> dict[str, dict[str, str | None]]:
     """Return the identity partition columns of all files, in order, with each file's value as text by URL.
 
@@ -99,7 +99,7 @@ def partition_columns(
 
 
 def partition_texts(
-    source: IcebergSource, field: StructField, files: Iterable[DataFile]
+    source: IcebergSource, field: StructField, files: Iterable[IcebergDataFile]
 ) -> dict[str, str | None] | None:
     """Return a column's value in each file in the form of the log, by URL; None if one cannot be written.
 
@@ -149,7 +149,7 @@ def _plain(value: Any, kind: DataType) -> Any:
 
 
 def statistics(
-    file: DataFile,
+    file: IcebergDataFile,
     schema: StructType,
     partitions: Sequence[str],
     configuration: Mapping[str, str],
@@ -162,7 +162,7 @@ def statistics(
 
     Args:
         file: the file with the metrics.
-        schema: of the table, with physical names.
+        schema: the schema of the table, with physical names.
         partitions: partition columns, which have no statistics.
         configuration: table properties, which determine the columns with statistics.
         has: the ids of the columns and fields that are in the file.

@@ -28,7 +28,7 @@ from delvec_kernel.transaction.cloning import Clone, first_version_of
 from delvec_service.cloning.iceberg_columns import ColumnsInFiles, delta_schema
 from delvec_service.cloning.iceberg_deletes import deleted_rows
 from delvec_service.cloning.iceberg_files import footers, partition_columns, statistics
-from delvec_service.cloning.iceberg_manifests import DataFile, SnapshotFiles, snapshot_files
+from delvec_service.cloning.iceberg_manifests import IcebergDataFile, SnapshotFiles, snapshot_files
 from delvec_service.cloning.iceberg_metadata import IcebergSource, load_table, refusal
 from delvec_service.store.objects import ObjectStore
 from delvec_storage.files import Allowed
@@ -69,8 +69,8 @@ def import_iceberg(
         source: canonical URL of the Iceberg table's directory, or of one of its metadata files.
         request: the other options.
         is_allowed: decides by URL what may be read, and what the log may refer to.
-        properties: of the Delta table.
-        transaction_id: of version 0.
+        properties: the properties of the Delta table.
+        transaction_id: the transaction id of version 0.
         engine_info: for its commitInfo.
 
     Raises:
@@ -175,7 +175,7 @@ def _check_roots(table: IcebergSource, files: SnapshotFiles, is_allowed: Allowed
 
 def _check_partition_columns(
     table: IcebergSource,
-    files: Sequence[DataFile],
+    files: Sequence[IcebergDataFile],
     columns: ColumnsInFiles,
     has: Mapping[str, frozenset[int]],
 ) -> None:
@@ -229,7 +229,7 @@ def _definition(
     )
 
 
-def _log_path(file: DataFile, canonical: str) -> str:
+def _log_path(file: IcebergDataFile, canonical: str) -> str:
     """Return the path of a file in the log: relative if it is in the table's own directory."""
     if locations.within(file.url, canonical):
         return locations.log_path(unquote(locations.relative_to(canonical, file.url)))

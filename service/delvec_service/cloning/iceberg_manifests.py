@@ -13,7 +13,7 @@ from delvec_iceberg.manifests import DATA, DELETED, DELETES, read_manifest, read
 from delvec_service.cloning.iceberg_metadata import IcebergSource, file_url, refusal, unsupported
 from delvec_storage.files import Allowed, read
 
-__all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
+__all__ = ["DeleteFile", "IcebergDataFile", "Partition", "SnapshotFiles", "snapshot_files"]
 
 _MAX_MANIFEST: Final = 256 << 20
 _MAX_FILES: Final = 5_000_000
@@ -35,7 +35,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class IcebergDataFile:
     """A data file; counts and bounds are by field id, bounds in Iceberg's binary form.
 
     Attributes:
@@ -80,7 +80,7 @@ class DeleteFile:
 class SnapshotFiles:
     """The files of a snapshot."""
 
-    data: list[DataFile]
+    data: list[IcebergDataFile]
     deletes: list[DeleteFile]
 
 
@@ -177,7 +177,7 @@ def _take(
         return
     snapshot = int(entry.get("snapshot_id") or manifest.get("added_snapshot_id") or 0)
     files.data.append(
-        DataFile(
+        IcebergDataFile(
             path=path,
             url=url,
             size=int(file["file_size_in_bytes"]),

@@ -46,7 +46,7 @@ class ParquetDirectory:
     """The files, and their footers.
 
     Attributes:
-        schema: of all files together, with partition columns at the end unless files contain them.
+        schema: the schema of all files together, with partition columns at the end unless files contain them.
     """
 
     schema: StructType
@@ -88,8 +88,8 @@ class ParquetDirectory:
         """Return the files as actions.
 
         Args:
-            schema: of the table.
-            partition_columns: of the table.
+            schema: the schema of the table.
+            partition_columns: the partition columns of the table.
             configuration: its properties, which say which columns have statistics; None for no statistics at all.
         """
         left = [file for file, footer in zip(self._files, self._footers, strict=True) if footer is None]

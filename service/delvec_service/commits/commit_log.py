@@ -30,7 +30,7 @@ from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["AmbiguousPutError", "CommitLog", "Entry", "check_size"]
+__all__ = ["AmbiguousPutError", "CommitLog", "LogEntry", "check_size"]
 
 _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
@@ -67,7 +67,7 @@ class AmbiguousPutError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class LogEntry:
     """A version that is in the log.
 
     Attributes:
@@ -128,9 +128,9 @@ class CommitLog:
         self._loader = loader
         self._answers = answers
         self._may_follow: Callable[[OpenTable, int], bool] = lambda *_: True
-        self._entries: LruCache[tuple[str, int], Entry] = LruCache(_MAX_ACTIONS)
+        self._entries: LruCache[tuple[str, int], LogEntry] = LruCache(_MAX_ACTIONS)
 
-    def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
+    def entries(self, table: OpenTable, first: int, last: int) -> list[LogEntry]:
         """Return the versions from ``first`` to ``last``.
 
         They are the commits that the newest snapshot was built from, even if another writer has replaced one since.
@@ -148,7 +148,7 @@ class CommitLog:
             self._entry(table, version, commit) for version, commit in zip(versions, commits, strict=True)
         ]
 
-    def newest_first(self, table: OpenTable, first: int, last: int) -> Iterator[Entry]:
+    def newest_first(self, table: OpenTable, first: int, last: int) -> Iterator[LogEntry]:
         """Yield the versions from ``last`` down to ``first``, as far back as the log goes.
 
         Raises:
@@ -233,12 +233,12 @@ class CommitLog:
             return range(0)
         return range(max(min(versions), max(versions) + 1 - _MAX_SEARCHED_VERSIONS), max(versions) + 1)
 
-    def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
+    def _entry(self, table: OpenTable, version: int, commit: Commit) -> LogEntry:
         key = table.location, version
         found = self._entries.get(key)
         if found is not None and found.commit is commit:
             return found
-        entry = Entry(commit, WinningCommit.of(version, commit.actions, table.location))
+        entry = LogEntry(commit, WinningCommit.of(version, commit.actions, table.location))
         if len(commit.actions) <= _LARGE:
             self._entries.put(key, entry, max(_OVERHEAD, len(commit.actions)))
         return entry

@@ -105,7 +105,7 @@ class _PreparedCommit:
     Attributes:
         changes: without what earlier members do.
         resolved: the resulting state of the files.
-        metrics: of this member alone.
+        metrics: the metrics of this member alone.
     """
 
     member: PendingCommit

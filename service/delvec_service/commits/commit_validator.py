@@ -22,7 +22,7 @@ from delvec_kernel.transaction import conflict_checker as conflicts
 from delvec_kernel.transaction.conflict_checker import Conflict, CurrentTransaction, Passed, WinningCommit
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import uploaded_dvs as written_vectors
-from delvec_service.commits.commit_log import CommitLog, Entry
+from delvec_service.commits.commit_log import CommitLog, LogEntry
 from delvec_service.commits.commit_result import AlreadyApplied
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.idempotency import key_reused
@@ -281,7 +281,7 @@ def _changed_table(member: PendingCommit) -> bool:
     return any(winner.metadata is not None or winner.protocol is not None for winner in member.winners)
 
 
-def _is_in(member: PendingCommit, entry: Entry) -> bool:
+def _is_in(member: PendingCommit, entry: LogEntry) -> bool:
     """Answer a transaction that a version already contains."""
     member_info = entry.transaction(member.key)
     if member_info is None:

@@ -55,7 +55,7 @@ class DeletionVectorCache:
         Args:
             table: the table.
             descriptors: the data file's path as in the log, and its descriptor.
-            version: for errors.
+            version: the version, for errors.
 
         Raises:
             CorruptDeletionVector: or a subclass: one cannot be read.
@@ -95,7 +95,7 @@ class StoredRows(Mapping[str, BitMap64]):
         cache: keeps the most recently used ones.
         table: the table.
         vectors: the descriptors.
-        version: for errors.
+        version: the version, for errors.
         held: rows of other files, that are in memory anyway.
 
     Raises:

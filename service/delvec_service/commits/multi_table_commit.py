@@ -77,7 +77,7 @@ class _Member:
         actions: that it stages; None if it changes nothing.
         data: the same as bytes.
         staged: where they are.
-        metadata_id: of the table.
+        metadata_id: the id of the table's metadata.
     """
 
     run: Run
@@ -121,7 +121,7 @@ class MultiTableCommits:
     Args:
         loader: reads snapshots.
         commits: commits to one table.
-        records: of the outcomes.
+        records: the records of the outcomes.
         reservations: finishes or undoes other transactions.
         attempts: how many times it tries to reserve a version.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_errors import MissingLogFile, ServiceUnavailable
-from delvec_service.commits.commit_log import CommitLog, Entry
+from delvec_service.commits.commit_log import CommitLog, LogEntry
 from delvec_service.commits.commit_result import Committed, Rebased
 from delvec_service.commits.idempotency import Answers
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -84,7 +84,7 @@ class Outcomes:
                 searched = version
         return Outcome(None, self._answers.of_commit(key, table.name, table.record.id), (searched, newest))
 
-    def _entries(self, table: OpenTable, key: str, first: int, newest: int) -> Iterator[Entry]:
+    def _entries(self, table: OpenTable, key: str, first: int, newest: int) -> Iterator[LogEntry]:
         """Yield the versions to search: the one that the ledger knows first, then all of them, newest first."""
         try:
             known = self._ledger.transaction(table.record.id, key)

@@ -53,7 +53,7 @@ class _Watched:
 
     Attributes:
         since: by the monotonic clock.
-        keys: of the transactions in it; empty if only the database knows them.
+        keys: the keys of the transactions in it; empty if only the database knows them.
         modified: time of its file when first seen, None before.
     """
 
@@ -68,7 +68,7 @@ class _Watch:
     """The watched commits of one table.
 
     Attributes:
-        versions: of ``commits``, by the keys of their transactions.
+        versions: the versions of ``commits``, by the keys of their transactions.
         suspected: something in its log was replaced; compare everything known about it.
     """
 

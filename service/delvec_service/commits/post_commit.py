@@ -89,7 +89,7 @@ class PostCommit:
         Args:
             table: the table.
             version: the version.
-            transaction_id: of its commit.
+            transaction_id: the transaction id of its commit.
             configuration: the table properties of that version.
         """
         self._log_maintenance.committed(table, version, transaction_id)

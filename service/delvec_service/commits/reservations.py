@@ -46,7 +46,7 @@ class Reservations:
     Args:
         loader: reads versions; asks about every newest one.
         log: creates versions; asks before each.
-        records: of the outcomes.
+        records: the records of the outcomes.
         patience: how many seconds a commit waits for a transaction before it undoes it.
     """
 

@@ -30,8 +30,8 @@ class StagedVersion:
     """A version that a transaction creates.
 
     Attributes:
-        table_id: of the table.
-        location: of the table, canonical.
+        table_id: the id of the table.
+        location: the location of the table, canonical.
         version: that the staged commit becomes.
         staged: the name of the staged commit.
         digest: SHA-256 of its bytes.
@@ -50,8 +50,8 @@ class Decision:
 
     Attributes:
         is_commit: whether it is committed; otherwise it never will be.
-        transaction_id: of the transaction.
-        request_hash: of the request.
+        transaction_id: the id of the transaction.
+        request_hash: the hash of the request.
         versions: what it creates.
         answers: what the client is told about each table, in the order of its request.
         reason: why it is undone.

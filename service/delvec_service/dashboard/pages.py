@@ -26,7 +26,7 @@ from delvec_service.dashboard import (
     quarantines_page,
     tables_page,
 )
-from delvec_service.dashboard.session import CSRF_FIELD, Session
+from delvec_service.dashboard.session import CSRF_FIELD, BrowserSession
 from delvec_service.dashboard.table_page import TablePage
 from delvec_service.dashboard.tasks import Tasks
 from delvec_service.dashboard.visit import Refused, Visit, templates
@@ -85,7 +85,7 @@ class Dashboard:
             return
         self._owner = scope["app"]
         request = Request(scope, receive)
-        session = Session(request)
+        session = BrowserSession(request)
         try:
             response = await self._answer(request, session, path)
         except ClientDisconnect:
@@ -101,7 +101,7 @@ class Dashboard:
         scope["app"] = self._owner  # set by the application for requests from outside
         await self._app(scope, receive, send)
 
-    async def _answer(self, request: Request, session: Session, path: str) -> Response:
+    async def _answer(self, request: Request, session: BrowserSession, path: str) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         if method == "GET" and path.startswith(_STATIC):
             return self._file(path.removeprefix(_STATIC))

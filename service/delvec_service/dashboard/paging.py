@@ -22,11 +22,11 @@ class Pages:
 
     Args:
         visit: the request.
-        path: of the list.
+        path: the path of the list.
         chosen: what the list was asked for: its order and filters.
 
     Attributes:
-        token: of this page; empty for the first.
+        token: the token of this page; empty for the first.
         following: the address of the next page; None for the last. Set by :meth:`followed_by`.
     """
 

@@ -17,7 +17,7 @@ def sentences(path: str, values: _Values) -> list[str]:
     """Return the answer of a resource in sentences.
 
     Args:
-        path: of the resource, below the table's.
+        path: the path of the resource, below the table's.
         values: its answer.
     """
     return _BY_PATH[path.rpartition("/")[2]](values)

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["CSRF_FIELD", "Session"]
+__all__ = ["CSRF_FIELD", "BrowserSession"]
 
 CSRF_FIELD: Final = "csrf-token"
 _TOKEN: Final = "delvec_token"  # noqa: S105 - the cookie's name
@@ -14,7 +14,7 @@ _CSRF: Final = "delvec_csrf"
 _MAX_LENGTH: Final = 16_384
 
 
-class Session:
+class BrowserSession:
     """The contents of the browser's cookies.
 
     The token is an ordinary bearer token. Scripts cannot read it, and requests from other sites do not carry it.

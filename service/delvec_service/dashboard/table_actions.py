@@ -12,7 +12,7 @@ from urllib.parse import quote
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
 from delvec_service.dashboard.formats import counted, size
 
-__all__ = ["ACTIONS", "BY_ADVICE", "CHANGES", "MENU", "Action", "Request"]
+__all__ = ["ACTIONS", "BY_ADVICE", "CHANGES", "MENU", "Request", "TableAction"]
 
 _QUARANTINE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
@@ -27,7 +27,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Action:
+class TableAction:
     """An action.
 
     Attributes:
@@ -82,30 +82,30 @@ _DRY_RUN: Final = {"dry-run": True}
 _WORST_FILES: Final = {"purge": True, "min-deleted-ratio": MAX_DELETED_RATIO}
 """What the advice, and the command next to it, are about."""
 _PURGE_WORST: Final = f"PURGE of files over {MAX_DELETED_RATIO:.0%} deleted".replace("%", " %")
-ACTIONS: Final[Mapping[str, Action]] = {
-    "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY_RUN),
-    "optimize": Action("OPTIMIZE", "optimize"),
-    "optimize-full-dry-run": Action("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY_RUN}),
-    "optimize-full": Action("OPTIMIZE FULL", "optimize", {"full": True}),
-    "purge-worst-dry-run": Action(f"{_PURGE_WORST}, dry run", "optimize", {**_WORST_FILES, **_DRY_RUN}),
-    "purge-worst": Action(_PURGE_WORST, "optimize", _WORST_FILES),
-    "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY_RUN}),
-    "purge": Action("PURGE", "optimize", {"purge": True}),
-    "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY_RUN),
-    "compact": Action("Compact deletion vectors", "deletion-vectors/compact"),
-    "checkpoint": Action("CHECKPOINT", "checkpoint"),
-    "vacuum-dry-run": Action("VACUUM, dry run", "vacuum", {**_DRY_RUN, "limit": 20}),
-    "vacuum-quarantine": Action(
+ACTIONS: Final[Mapping[str, TableAction]] = {
+    "optimize-dry-run": TableAction("OPTIMIZE, dry run", "optimize", _DRY_RUN),
+    "optimize": TableAction("OPTIMIZE", "optimize"),
+    "optimize-full-dry-run": TableAction("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY_RUN}),
+    "optimize-full": TableAction("OPTIMIZE FULL", "optimize", {"full": True}),
+    "purge-worst-dry-run": TableAction(f"{_PURGE_WORST}, dry run", "optimize", {**_WORST_FILES, **_DRY_RUN}),
+    "purge-worst": TableAction(_PURGE_WORST, "optimize", _WORST_FILES),
+    "purge-dry-run": TableAction("PURGE, dry run", "optimize", {"purge": True, **_DRY_RUN}),
+    "purge": TableAction("PURGE", "optimize", {"purge": True}),
+    "compact-dry-run": TableAction("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY_RUN),
+    "compact": TableAction("Compact deletion vectors", "deletion-vectors/compact"),
+    "checkpoint": TableAction("CHECKPOINT", "checkpoint"),
+    "vacuum-dry-run": TableAction("VACUUM, dry run", "vacuum", {**_DRY_RUN, "limit": 20}),
+    "vacuum-quarantine": TableAction(
         "VACUUM into quarantine, with undo", "vacuum", {"quarantine": True, "limit": 20}
     ),
-    "vacuum": Action(
+    "vacuum": TableAction(
         "VACUUM",
         "vacuum",
         {"limit": 20},
         preview={**_DRY_RUN, "limit": 20},
         question="{files} with {size} will be deleted permanently; VACUUM cannot be undone. VACUUM into quarantine can be.",
     ),
-    "restore": Action(
+    "restore": TableAction(
         "RESTORE",
         "restore",
         preview=_DRY_RUN,
@@ -115,8 +115,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
         ),
         takes_version=True,
     ),
-    "undo-quarantine": Action("Put files back", "quarantines/{quarantine}/undo"),
-    "purge-quarantine": Action(
+    "undo-quarantine": TableAction("Put files back", "quarantines/{quarantine}/undo"),
+    "purge-quarantine": TableAction(
         "Delete the quarantine",
         "quarantines/{quarantine}/purge",
         question="{files} with {size} will be deleted permanently.",

@@ -15,7 +15,7 @@ from delvec_service.auth.principals import at_least
 from delvec_service.dashboard.charts import ROWS, charts, commit_charts
 from delvec_service.dashboard.formats import columns
 from delvec_service.dashboard.results import sentences
-from delvec_service.dashboard.table_actions import ACTIONS, BY_ADVICE, CHANGES, MENU, Action
+from delvec_service.dashboard.table_actions import ACTIONS, BY_ADVICE, CHANGES, MENU, TableAction
 from delvec_service.dashboard.tasks import Tasks
 from delvec_service.dashboard.visit import Refused, Visit, resource
 
@@ -169,7 +169,7 @@ class TablePage:
         tab = "maintenance" if tab == _OF_ALL else tab
         return await self.show(visit, name, tab if tab in _TABS else "advice", result)
 
-    async def _preview(self, visit: Visit, name: str, action: Action) -> dict[str, Any] | None:
+    async def _preview(self, visit: Visit, name: str, action: TableAction) -> dict[str, Any] | None:
         """Return what an action would do, if known."""
         request = action.request(visit.form, preview=True)
         if action.is_confirmed and "quarantine" in visit.form:

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
 
-__all__ = ["Task", "Tasks"]
+__all__ = ["RunningTask", "Tasks"]
 
 _MAX_TASKS: Final = 200
 _SHOWN_SECONDS: Final = 600.0
 
 
 @dataclass
-class Task:
+class RunningTask:
     """A task that somebody started.
 
     Attributes:
         began: by the wall clock, in milliseconds since 1970.
         ended: likewise; None while it runs.
         state: how it ended.
-        id: of its request.
+        id: the id of its request.
         progress: what its engine reported last, as in ``…/maintenance-tasks``; None if there is no report.
     """
 
@@ -48,12 +48,12 @@ class Tasks:
     """The tasks of a process; everything runs on the event loop."""
 
     def __init__(self) -> None:
-        self._tasks: deque[Task] = deque(maxlen=_MAX_TASKS)
+        self._tasks: deque[RunningTask] = deque(maxlen=_MAX_TASKS)
 
     @contextmanager
-    def running(self, table: str, label: str) -> Iterator[Task]:
+    def running(self, table: str, label: str) -> Iterator[RunningTask]:
         """List a task while the block runs, and for ten minutes afterwards."""
-        task = Task(table, label, _now())
+        task = RunningTask(table, label, _now())
         self._tasks.append(task)
         task.state = "running"
         try:
@@ -63,7 +63,7 @@ class Tasks:
             if task.state == "running":
                 task.state = "failed"
 
-    def of_table(self, table: str, reports: Sequence[Mapping[str, Any]] = ()) -> list[Task]:
+    def of_table(self, table: str, reports: Sequence[Mapping[str, Any]] = ()) -> list[RunningTask]:
         """Return the tasks of a table, newest first: running ones, and those that ended recently.
 
         Args:
@@ -82,14 +82,14 @@ class Tasks:
         return sorted(shown, key=lambda task: task.began, reverse=True)
 
 
-def _reported(table: str, report: Mapping[str, Any]) -> Task:
+def _reported(table: str, report: Mapping[str, Any]) -> RunningTask:
     label = f"{report['operation']} on {report['engine']}"
     if report.get("principal"):
         label += f" by {report['principal']}"
     began, updated = (_milliseconds(report[name]) for name in ("started-at", "updated-at"))
     state = report["state"]
     ended = None if state == "running" else updated
-    return Task(table, label, began, ended, state, report["id"], report)
+    return RunningTask(table, label, began, ended, state, report["id"], report)
 
 
 def _milliseconds(moment: str) -> int:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from delvec_maintenance.health.advice import needs
 from delvec_service.dashboard.formats import FILTERS
-from delvec_service.dashboard.session import CSRF_FIELD, Session
+from delvec_service.dashboard.session import CSRF_FIELD, BrowserSession
 
 __all__ = ["Refused", "Visit", "resource", "templates"]
 
@@ -65,7 +65,7 @@ class Visit:
     def __init__(
         self,
         request: Request,
-        session: Session,
+        session: BrowserSession,
         service: httpx.AsyncClient,
         pages: Environment,
         form: Mapping[str, str],

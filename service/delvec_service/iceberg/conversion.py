@@ -57,7 +57,7 @@ from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.iceberg.lost_files import lost_files, passing_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.iceberg.metadata_directory import IcebergDirectory, Published
-from delvec_service.iceberg.published_snapshot import DeltaVersion, FilesNotFound, SnapshotWriter
+from delvec_service.iceberg.published_snapshot import DeltaVersion, FilesNotFound, IcebergSnapshotWriter
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
@@ -81,7 +81,7 @@ class IcebergTable:
         metadata_location: the URI of its file.
         format_version: 2 or 3.
         delta_version: the Delta version that it shows.
-        snapshot_id: of the current snapshot; None for a table that never had a file.
+        snapshot_id: the id of the current snapshot; None for a table that never had a file.
         directory: its directory.
         catalog: the table in an external catalog that also shows it, or None.
     """
@@ -335,7 +335,7 @@ class IcebergConversion:
             )
             if not snapshot.num_files and current_snapshot(start) is None:
                 return with_version(start, snapshot.version, snapshot.timestamp)
-            writer = SnapshotWriter(
+            writer = IcebergSnapshotWriter(
                 table,
                 directory,
                 manifests,
@@ -446,7 +446,7 @@ class _IncrementalConversion:
         if not changes:
             return with_version(base, version, timestamp)
         shown_version = DeltaVersion(version, timestamp, operation_of(group[-1]))
-        writer = SnapshotWriter(
+        writer = IcebergSnapshotWriter(
             self._table,
             self._directory,
             self._manifests,

@@ -37,7 +37,7 @@ class DeltaVector:
 
     Attributes:
         path: the data file, as in the log.
-        descriptor: of the deletion vector.
+        descriptor: the descriptor of the deletion vector.
     """
 
     path: str

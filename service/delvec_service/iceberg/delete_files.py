@@ -42,7 +42,7 @@ class DeletedRows:
     Attributes:
         path: the data file, as in the log.
         data_file: its entry in the manifest; at least ``file_path`` and ``partition``.
-        descriptor: of the Delta deletion vector, with size, count, file and offset.
+        descriptor: the descriptor of the Delta deletion vector, with size, count, file and offset.
     """
 
     path: str

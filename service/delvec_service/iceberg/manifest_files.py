@@ -59,7 +59,7 @@ class _IndexEntry:
     """The data files of a manifest or a shared delete file.
 
     Attributes:
-        hashes: of the data files' paths, sorted.
+        hashes: the hashes of the data files' paths, sorted.
         shared: the shared delete files that a manifest lists.
     """
 
@@ -103,7 +103,7 @@ class ManifestFiles:
 
     Args:
         directory: the table's directory.
-        index: of manifests that were read or written before.
+        index: the index of manifests that were read or written before.
     """
 
     def __init__(self, directory: IcebergDirectory, index: ManifestIndex) -> None:
@@ -126,10 +126,10 @@ class ManifestFiles:
         Args:
             entries: at least one.
             content: DATA or DELETES.
-            spec: of all files in it.
+            spec: the partition spec of all files in it.
             schema: the table's schema, as in the metadata.
-            snapshot_id: of the snapshot that writes it.
-            sequence_number: of that snapshot.
+            snapshot_id: the id of the snapshot that writes it.
+            sequence_number: the sequence number of that snapshot.
             name: a unique file name.
         """
         data = write_manifest(

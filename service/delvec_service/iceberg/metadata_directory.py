@@ -62,9 +62,9 @@ class IcebergDirectory:
 
     Attributes:
         format_version: 2 or 3.
-        location: of the Iceberg table, as in its metadata.
+        location: the location of the Iceberg table, as in its metadata.
         url: the canonical URL of the directory.
-        path: of the directory, relative to the table; empty for the table's own directory, None if it is elsewhere.
+        path: the path of the directory, relative to the table; empty for the table's own directory, None if it is elsewhere.
 
     Raises:
         CorruptTable: the property with the location is invalid.

@@ -45,7 +45,7 @@ from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_sha
 from delvec_service.iceberg.metadata_directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["DeltaVersion", "FilesNotFound", "SnapshotWriter"]
+__all__ = ["DeltaVersion", "FilesNotFound", "IcebergSnapshotWriter"]
 
 _SMALL: Final = ENTRIES // 4
 _MAX_SMALL: Final = 32
@@ -61,7 +61,7 @@ class DeltaVersion:
 
     Attributes:
         version: the version.
-        timestamp: of the version, milliseconds since the epoch.
+        timestamp: the timestamp of the version, milliseconds since the epoch.
         operation: as in the commit, or None.
     """
 
@@ -71,7 +71,7 @@ class DeltaVersion:
         self.operation = operation
 
 
-class SnapshotWriter:
+class IcebergSnapshotWriter:
     """Writes one snapshot.
 
     Args:

@@ -34,7 +34,7 @@ class ScanTasks:
         table: the Delta table.
         iceberg: its metadata.
         snapshot_id: the snapshot; None for the current one.
-        index: of manifests that were read before.
+        index: the index of manifests that were read before.
 
     Raises:
         NotFound: the metadata has no such snapshot.

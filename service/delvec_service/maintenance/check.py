@@ -24,7 +24,7 @@ from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten
 from delvec_storage.files import Allowed
 
-__all__ = ["Checked", "Orphan", "check", "checked_log", "state_findings"]
+__all__ = ["CheckResult", "Orphan", "check", "checked_log", "state_findings"]
 
 _ATTEMPTS: Final = 3
 
@@ -35,7 +35,7 @@ class Orphan:
 
     Attributes:
         size: bytes.
-        state: of its transaction; ``open`` may still be running.
+        state: the state of its transaction; ``open`` may still be running.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Orphan:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What was checked, and what was found.
 
     Attributes:
@@ -76,7 +76,7 @@ def check(
     data_files: bool = True,
     ledgered: Sequence[LedgerFile] = (),
     overwritten: Sequence[Overwritten] = (),
-) -> Checked:
+) -> CheckResult:
     """Check every invariant of a table.
 
     Args:
@@ -113,7 +113,7 @@ def check(
     except UnsupportedTable as error:
         message = f"{error.message} Its live files were not checked."
         findings = [*findings, Finding("readable-table", "warning", version, None, message)]
-    return Checked(
+    return CheckResult(
         version=version,
         first_version=log.listing.earliest,
         commits=log.commits,

@@ -52,7 +52,7 @@ class CheckpointResult:
 
     Attributes:
         written: whether this call wrote it; False if it already existed.
-        size_in_bytes: of its files, sidecars included; None if it already existed.
+        size_in_bytes: the size in bytes of its files, sidecars included; None if it already existed.
         num_add_files: number of live files in it.
         num_actions: number of actions in it; None if it already existed.
         sidecars: number of files besides the top-level one; None if it already existed.

@@ -16,12 +16,17 @@ from delvec_errors import CorruptTable, NotADeltaTable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_maintenance.checks.findings import Finding as Problem
+from delvec_maintenance.checks.findings import Finding
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
 from delvec_maintenance.health.overlap import ColumnOverlap
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_service.iceberg.lag import IcebergLag, iceberg_lags
-from delvec_service.maintenance.health_report import DEFAULT_VECTOR_FILE_SIZE, Finding, HealthReport, examine
+from delvec_service.maintenance.health_report import (
+    DEFAULT_VECTOR_FILE_SIZE,
+    HealthFinding,
+    HealthReport,
+    examine,
+)
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -82,7 +87,7 @@ def health(
     traced: int = 0,
     partitions: int = 0,
     columns: Sequence[ColumnPath] = (),
-    problems: Sequence[Problem] = (),
+    problems: Sequence[Finding] = (),
 ) -> TableHealth:
     """Return the health of a version, tombstones included.
 
@@ -249,7 +254,7 @@ def _overlap(overlap: ColumnOverlap) -> wire.ColumnOverlap:
     )
 
 
-def _recommendation(finding: Finding, table: str) -> Recommendation:
+def _recommendation(finding: HealthFinding, table: str) -> Recommendation:
     return Recommendation.model_validate(
         {
             "finding": finding.name,

@@ -23,16 +23,16 @@ from delvec_contract.health_metrics import FileMetrics
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_maintenance.checks.findings import Finding as Problem
+from delvec_maintenance.checks.findings import Finding
 from delvec_maintenance.compaction import partition_numbers
 from delvec_maintenance.health import health_findings
 from delvec_maintenance.health.clustering_gain import overlapping_files
-from delvec_maintenance.health.health_findings import FileTable, Finding
+from delvec_maintenance.health.health_findings import FileTable, HealthFinding
 from delvec_maintenance.health.overlap import ColumnOverlap, depths, overlaps
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_maintenance.zcubes import clustering_columns
 
-__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "Finding", "HealthReport", "examine"]
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "HealthFinding", "HealthReport", "examine"]
 
 DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024
@@ -72,7 +72,7 @@ class HealthReport:
     metrics: FileMetrics
     deleted_ratio_histogram: Mapping[str, int]
     file_size_histogram: Mapping[str, int]
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthFinding, ...]
     partitions: tuple[PartitionHealth, ...] = ()
     overlaps: tuple[ColumnOverlap, ...] = ()
 
@@ -85,7 +85,7 @@ def examine(
     partitions: int = 0,
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
     columns: Sequence[ColumnPath] = (),
-    problems: Sequence[Problem] = (),
+    problems: Sequence[Finding] = (),
 ) -> HealthReport:
     """Compute the health report of a version.
 
@@ -135,7 +135,7 @@ def examine(
 
 
 def _measured(
-    table: FileTable, removed_files: RemovedFiles | None, reported_findings: Sequence[Finding]
+    table: FileTable, removed_files: RemovedFiles | None, reported_findings: Sequence[HealthFinding]
 ) -> FileMetrics:
     snapshot, size, dead = table.snapshot, table.snapshot.size_in_bytes, int(table.dead.sum())
     superfluous = sum(one.gain_files for one in reported_findings if one.name in _OPENED_BY_SCANS)
@@ -186,7 +186,9 @@ def _deletion_vector_files(table_files: pa.Table) -> tuple[int, int]:
     return int(files), int(size) + FRAME_OVERHEAD * len(stored)
 
 
-def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tuple[PartitionHealth, ...]:
+def _partitions(
+    table: FileTable, found: tuple[HealthFinding, ...], limit: int
+) -> tuple[PartitionHealth, ...]:
     numbers = partition_numbers(table.files, table.keys)
     count = int(numbers.max()) + 1 if len(numbers) else 0
     points = np.zeros(len(table))

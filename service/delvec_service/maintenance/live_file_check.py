@@ -68,7 +68,7 @@ def check_files(
     Args:
         snapshot: the version.
         objects: the table's files.
-        table: for errors.
+        table: the table's name, for errors.
         is_allowed: whether a file outside the table may be accessed.
         data_files: whether to look up data files: one request each.
         footers: whether to compare row counts with the footers of data files with deletion vectors.

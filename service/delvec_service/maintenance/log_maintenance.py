@@ -163,9 +163,9 @@ class LogMaintenance:
         """Return a worker that uses a limited share of the time for each table, so that commits can continue.
 
         Args:
-            name: of its thread.
+            name: the name of its thread.
             task: what it does.
-            share: of the time, for one table.
+            share: the share of the time, for one table.
             overall: of a processor, for all tables.
         """
         return BackgroundWorker(

@@ -74,7 +74,7 @@ class LostVectors:
     Args:
         reader: the log.
         listing: its commits, from the oldest needed.
-        location: of the table.
+        location: the location of the table.
         rows: reads deletion vectors that exist.
         is_allowed: whether a file outside the table may be read.
     """

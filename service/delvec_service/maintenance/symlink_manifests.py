@@ -24,7 +24,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 from delvec_storage.trees import TreeListing, delete_files, remove_empty_directories
 
-__all__ = ["Generated", "SymlinkManifests"]
+__all__ = ["GeneratedManifests", "SymlinkManifests"]
 
 _AT_ONCE: Final = 8
 _MAX_KNOWN: Final = 10_000
@@ -37,11 +37,11 @@ _CHECKSUM: Final = ".manifest.crc"
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedManifests:
     """What was written.
 
     Attributes:
-        version: of the table.
+        version: the version of the table.
         num_manifests: number of manifests written.
         num_files: number of data files in them.
         num_deleted: number of manifests deleted because their partitions are empty.
@@ -65,7 +65,7 @@ class SymlinkManifests:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._fresh: dict[str, tuple[str, int]] = {}
 
-    def generate(self, table: OpenTable) -> Generated:
+    def generate(self, table: OpenTable) -> GeneratedManifests:
         """Write the manifests of the newest version, and delete those of partitions it no longer has.
 
         Raises:
@@ -85,7 +85,7 @@ class SymlinkManifests:
         Args:
             table: the table.
             version: the committed version.
-            configuration: of that version.
+            configuration: the configuration of that version.
         """
         if not are_kept_fresh(configuration):
             return
@@ -132,8 +132,8 @@ class SymlinkManifests:
             snapshot = self._loader.load(table.objects, table.name)
         self._know(table, snapshot.metadata.id, seen_version)
 
-    def _generate(self, table: OpenTable) -> Generated:
-        seen_version, generate_result = -1, Generated(-1, 0, 0, 0)
+    def _generate(self, table: OpenTable) -> GeneratedManifests:
+        seen_version, generate_result = -1, GeneratedManifests(-1, 0, 0, 0)
         for _ in range(_ROUNDS):
             snapshot = self._loader.load(table.objects, table.name)
             if snapshot.version == seen_version:
@@ -150,7 +150,7 @@ class SymlinkManifests:
 
     def _write(
         self, table: OpenTable, version: int, changed_directories: Collection[str] | None
-    ) -> Generated:
+    ) -> GeneratedManifests:
         """Write the manifests of a version, for all or some directories; delete those of empty ones."""
         symlink_manifests = self._loader.reading(
             table.objects, table.name, _of(table, changed_directories), version=version
@@ -164,7 +164,7 @@ class SymlinkManifests:
             else set(changed_directories) - written_directories
         )
         _remove(table, stale)
-        return Generated(
+        return GeneratedManifests(
             version, len(symlink_manifests), sum(len(one.paths) for one in symlink_manifests), len(stale)
         )
 

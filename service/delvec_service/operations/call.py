@@ -53,7 +53,7 @@ class Call(Generic[_Request]):
         request: the body, or the parameters of the query.
         path: the parameters of the path.
         key: the idempotency key, if there is one.
-        record: of the table in the path, if that was looked up.
+        record: the record of the table in the path, if that was looked up.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class ChangedRows:
     """Rows of a file that a version changed.
 
     Attributes:
-        timestamp: of the commit, milliseconds since the epoch.
+        timestamp: the timestamp of the commit, milliseconds since the epoch.
     """
 
     version: int

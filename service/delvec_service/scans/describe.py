@@ -146,7 +146,7 @@ def snapshot_answer(
     Args:
         loader: reads snapshots.
         table: the table.
-        version: of the table.
+        version: the version of the table.
         timestamp: the same by time.
         ranges: columns whose least and greatest values to return; see :func:`column_ranges`.
     """

@@ -129,7 +129,7 @@ def check_planned(
         table: the table.
         loader: reads snapshots.
         snapshot: the version; nothing is looked up for the newest.
-        paths: of its files that are to be read, as in the log.
+        paths: the paths of its files that are to be read, as in the log.
 
     Raises:
         MissingDataFile: VACUUM has deleted one; names the VACUUM, and the oldest version that can be read.
@@ -245,7 +245,7 @@ def vacuumed_version(
         table: the table.
         loader: reads snapshots.
         version: the version that needs the file.
-        path: of the data file, as in the log, that is missing, or whose deletion vector is.
+        path: the path of the data file, as in the log, that is missing, or whose deletion vector is.
     """
     latest = loader.load(table.objects, table.name, checkpoints=False)
     oldest: int | None = None

@@ -123,7 +123,7 @@ class _LogReplay:
     """The search for files that lead to a version.
 
     Attributes:
-        listing: of the log; of the whole log once something was wrong.
+        listing: the listing of the log; of the whole log once something was wrong.
     """
 
     def __init__(self, reader: LogReader, listing: LogListing, version: int | None) -> None:

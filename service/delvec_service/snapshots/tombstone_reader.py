@@ -38,7 +38,7 @@ def read_tombstones(
     """Yield the unexpired tombstones of a version, TOMBSTONES.
 
     Args:
-        reader: of the log.
+        reader: the reader of the log.
         version: the version.
         base: a checkpoint of that version or of an earlier one, or None.
         since: milliseconds since the epoch; tombstones of earlier removals have expired.
@@ -78,7 +78,7 @@ def with_tombstones(
     """Return the result of ``work`` on the unexpired tombstones of a version; it must be safe to run twice.
 
     Args:
-        reader: of the log.
+        reader: the reader of the log.
         version: the version.
         since: as for :func:`read_tombstones`.
         work: a function of TOMBSTONES.

@@ -98,7 +98,7 @@ class AnswerStore:
 
         Args:
             key: the idempotency key.
-            request_hash: of its request; a claimed key keeps its own.
+            request_hash: the hash of its request; a claimed key keeps its own.
             claim: a new id, for this worker.
 
         Raises:

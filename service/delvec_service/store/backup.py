@@ -20,7 +20,7 @@ from delvec_service.store.database import Database, insert_into
 from delvec_service.store.grants import changed
 from delvec_service.store.models import REVISION, AccessStateRow, Base
 
-__all__ = ["FORMAT_VERSION", "LEFT_OUT", "Restored", "backup", "restore"]
+__all__ = ["FORMAT_VERSION", "LEFT_OUT", "RestoredBackup", "backup", "restore"]
 
 FORMAT_VERSION: Final = 1
 LEFT_OUT: Final = frozenset(
@@ -58,7 +58,7 @@ _Json: TypeAlias = Mapping[str, Any]
 
 
 @dataclass
-class Restored:
+class RestoredBackup:
     """The result of a restore.
 
     Attributes:
@@ -98,7 +98,7 @@ def backup(database: Database) -> Iterator[str]:
     yield _line({"rows": count})
 
 
-def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> Restored:
+def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> RestoredBackup:
     """Restore the rows of a backup, all or none; the database is migrated first.
 
     Existing rows stay as they are. Columns missing from an older backup get their defaults.
@@ -113,7 +113,7 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         ServiceUnavailable: the database does not answer; nothing was changed.
     """
     database.migrate()
-    restore_result = Restored()
+    restore_result = RestoredBackup()
     tables = {table.name: table for table in _kept()}
     with database.write() as session:
         if replace:

@@ -39,7 +39,7 @@ class DroppedTables:
 
     Args:
         database: where they are stored.
-        catalog: of their names, as the database spells it.
+        catalog: the catalog of their names, as the database spells it.
     """
 
     def __init__(self, database: Database, catalog: str) -> None:

@@ -107,7 +107,7 @@ class HealthSampleStore:
 
         Args:
             table_id: the table.
-            metadata_id: of the table at the time: a different one means another table, created in its place.
+            metadata_id: the id of the table's metadata at the time: a different one means another table, created in its place.
             sample: its state.
 
         Raises:

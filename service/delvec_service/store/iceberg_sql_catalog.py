@@ -13,7 +13,7 @@ def metadata_location(catalog: Any, identifier: tuple[str, ...]) -> str | None:
 
     Args:
         catalog: a ``pyiceberg.catalog.sql.SqlCatalog``.
-        identifier: of the table, namespace first.
+        identifier: the identifier of the table, namespace first.
     """
     from pyiceberg.catalog.sql import IcebergTables
 

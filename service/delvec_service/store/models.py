@@ -208,8 +208,8 @@ class AnswerRow(Base):
     """The answer to a request with an idempotency key, or a claim on the key.
 
     Attributes:
-        request_hash: of method, path and body, to detect reuse of the key for another request.
-        claim: of the worker that processes it; None once there is an answer.
+        request_hash: the hash of method, path and body, to detect reuse of the key for another request.
+        claim: the claim of the worker that processes it; None once there is an answer.
         claimed_at: an old claim belongs to a worker that died.
         status: the HTTP status; None while there is no answer.
         body: compressed.
@@ -233,7 +233,7 @@ class OwnCommitRow(Base):
     Attributes:
         key: its commitInfo.txnId.
         size: bytes of the log entry.
-        metadata_id: of the table at the time: a different one means another table, created in its place.
+        metadata_id: the id of the table's metadata at the time: a different one means another table, created in its place.
     """
 
     __tablename__ = "own_commits"
@@ -287,11 +287,11 @@ class SnapshotRow(Base):
     Attributes:
         table_id: derived from the location; the table need not be registered.
         generation: changes with every write; writers must pass the one they read.
-        format: of the encoding; rows in another format are ignored.
+        format: the format of the encoding; rows in another format are ignored.
         file_name: with ``file_size`` and ``file_time`` (milliseconds since the epoch) the log file that identifies
             the version.
         state: the snapshot without its files, as compressed JSON.
-        digest: of state and members together.
+        digest: the digest of state and members together.
     """
 
     __tablename__ = "snapshots"
@@ -359,7 +359,7 @@ class SegmentSummaryRow(Base):
     """Bounds of one column over a whole segment.
 
     Attributes:
-        kind: of the bounds: integer, real, text or decimal (as text); None if neither is known.
+        kind: the kind of the bounds: integer, real, text or decimal (as text); None if neither is known.
     """
 
     __tablename__ = "segment_summaries"
@@ -385,7 +385,7 @@ class HealthSampleRow(Base):
     Each number of :class:`~delvec_contract.health_metrics.SampledMetrics` has a column, too.
 
     Attributes:
-        metadata_id: of the table at the time: a different one means another table, created in its place.
+        metadata_id: the id of the table's metadata at the time: a different one means another table, created in its place.
         gain_bytes: of the recommendation with the largest gain, as is ``cost_bytes``.
         actions: the recommended actions, separated by commas.
     """
@@ -520,7 +520,7 @@ class EventCounterRow(Base):
 
     Attributes:
         epoch: random; a different one means a different database, whose positions begin again.
-        position: of the newest event.
+        position: the position of the newest event.
         expired: of the newest event that has expired.
     """
 
@@ -551,7 +551,7 @@ class WebhookRow(Base):
     """How far the deliveries of a webhook are.
 
     Attributes:
-        position: of the newest event that was delivered, or that it does not want.
+        position: the position of the newest event that was delivered, or that it does not want.
         attempts: failed attempts to deliver the next one.
         due_at: when the next attempt is due.
         owner: the process that delivers until ``owned_until``.

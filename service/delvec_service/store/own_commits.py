@@ -37,7 +37,7 @@ class OwnCommit:
     Attributes:
         key: its commitInfo.txnId; of a group of commits, the group's.
         size: bytes of the log entry.
-        metadata_id: of the table at the time: a different one means another table, created in its place.
+        metadata_id: the id of the table's metadata at the time: a different one means another table, created in its place.
     """
 
     version: int
@@ -51,9 +51,9 @@ class Overwritten:
     """An own commit that another one in the log has replaced.
 
     Attributes:
-        key: of the replaced commit.
+        key: the key of the replaced commit.
         by_operation: of the commit in its place, if it says, as are ``by_engine`` and ``by_key``.
-        newest_version: of the table when this was detected.
+        newest_version: the newest version of the table when this was detected.
     """
 
     version: int

@@ -30,7 +30,7 @@ class NamespaceRoots:
     """The roots of the service, and those of namespaces.
 
     Args:
-        roots: of the service, for every name that no namespace with roots owns; if empty, all other locations.
+        roots: the roots of the service, for every name that no namespace with roots owns; if empty, all other locations.
         namespaces: roots of namespaces, for their tables and those of nested namespaces without roots. New tables go
             into the first.
         warehouse: the location of the service's new tables; by default its first root.

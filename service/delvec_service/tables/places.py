@@ -137,7 +137,7 @@ class Places:
 
         Args:
             place: canonical, with links resolved.
-            name: of the table that is to use it.
+            name: the name of the table that is to use it.
             requester: who asks. Errors never reveal a table that the requester cannot see.
             table: the registered table that is to use it; None for a new one.
 
@@ -269,7 +269,7 @@ def check_new_files(table: OpenTable, paths: Iterable[str]) -> None:
 
     Args:
         table: the table.
-        paths: as in the log, relative.
+        paths: the paths, as in the log, relative.
 
     Raises:
         FileNotInTable: a file does.

@@ -236,7 +236,7 @@ class Tables:
 
         Args:
             location: the table's canonical location.
-            roots: of the table's name.
+            roots: the roots of the table's name.
             sources: more places that the caller names.
         """
         if roots:
@@ -601,8 +601,8 @@ class Tables:
 
         Args:
             location: a path or URL; None to derive it from the name.
-            name: of the new table.
-            transaction_id: of its version 0, which may already exist.
+            name: the name of the new table.
+            transaction_id: the transaction id of its version 0, which may already exist.
             requester: who asks.
 
         Raises:
@@ -622,7 +622,7 @@ class Tables:
         """Return a place that a managed table of that name shares with no earlier one: whoever may use the name may use it.
 
         Args:
-            name: of the new table.
+            name: the name of the new table.
             key: identifies its creation: the same key has the same place.
 
         Raises:
@@ -643,9 +643,9 @@ class Tables:
 
         Args:
             canonical: the location that :meth:`place` returned.
-            name: of the new table.
-            transaction_id: of the version; if that already exists, it is returned.
-            actions: of the version.
+            name: the name of the new table.
+            transaction_id: the transaction id of the version; if that already exists, it is returned.
+            actions: the actions of the version.
             requester: who asks.
 
         Raises:
@@ -690,8 +690,8 @@ class Tables:
 
         Args:
             canonical: the location that :meth:`place` returned.
-            name: of the table.
-            transaction_id: of version 0.
+            name: the name of the table.
+            transaction_id: the transaction id of version 0.
 
         Raises:
             StorageError: storage did not answer.

@@ -38,7 +38,7 @@ from delvec_service.telemetry.observer import (
 )
 from delvec_service.telemetry.tracing import Span, Tracing
 
-__all__ = ["Metrics"]
+__all__ = ["PrometheusMetrics"]
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0)
 _MEMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -68,7 +68,7 @@ class _Http:
     exemplars: bool
 
 
-class Metrics(Observer):
+class PrometheusMetrics(Observer):
     """Counts what the service does, and traces it if requested.
 
     Args:

@@ -52,7 +52,7 @@ class NewQuarantine:
 
         Args:
             table: the table.
-            version: of VACUUM START.
+            version: the version of VACUUM START.
             num_files: number of files to move.
             size: their total bytes.
 
@@ -84,7 +84,7 @@ class EmptiedQuarantine:
     Attributes:
         record: as it is afterwards.
         num_files: number of files put back or deleted.
-        size_in_bytes: of these files.
+        size_in_bytes: the size in bytes of these files.
         kept: files that stay, because another file has taken their place.
     """
 

@@ -57,10 +57,10 @@ class VacuumResult:
     Attributes:
         deleted: whether anything was deleted.
         files: paths of files.
-        size_in_bytes: of the files.
+        size_in_bytes: the size in bytes of the files.
         directories: paths of empty directories.
-        start_version: of VACUUM START, None if there was nothing to delete.
-        end_version: of VACUUM END.
+        start_version: the version of VACUUM START, None if there was nothing to delete.
+        end_version: the version of VACUUM END.
         quarantine: the quarantine that the files are in, if they were not deleted.
     """
 
@@ -99,7 +99,7 @@ def vacuum(
         commits: commits.
         locks: keep RESTOREs from bringing back the files that are being deleted.
         request: the kind of VACUUM, and what to keep.
-        user_name: of the principal, for the table's history; None if nobody signed in.
+        user_name: the user name of the principal, for the table's history; None if nobody signed in.
         shows: whether errors may name a clone at a location.
         clock: returns milliseconds since the epoch.
 

@@ -111,7 +111,7 @@ def test_a_constraint_that_duckdb_cannot_evaluate_is_checked_by_spark(
     def over(*_args, **_more):
         raise duckdb.ConversionException("an operand that Spark would skip")
 
-    monkeypatch.setattr("delvec_engines.duckdb.statement_runner.Session.over", over)
+    monkeypatch.setattr("delvec_engines.duckdb.statement_runner.DuckDBSession.over", over)
     done = people(spark_driver).update({"n": "n + 1"}, "id = 3")
     assert done["numUpdatedRows"] == 1
     assert done.executed_by.startswith("Spark: DuckDB in the driver failed: Constraint small (n < 50)")

@@ -1,7 +1,7 @@
 """Maintenance and conflicts of all tables."""
 
 from tests.integration.service.api.test_fleet import conflict
-from tests.integration.service.dashboard.test_actions import REPORT
+from tests.integration.service.dashboard.test_table_actions import REPORT
 from tests.support.html_pages import HOSTILE, Page
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from delvec_engines import row_ids
 from delvec_engines.duckdb import file_order
-from delvec_engines.duckdb.statement_runner import Session
+from delvec_engines.duckdb.statement_runner import DuckDBSession
 from delvec_engines.protocol import WriteTarget
 
 
@@ -36,7 +36,7 @@ def tracked(lake, tmp_path):
 
 def test_the_values_are_those_of_any_read(tracked):
     scan, engine = tracked
-    batches = list(file_order.in_file_order(Session(), scan))
+    batches = list(file_order.in_file_order(DuckDBSession(), scan))
 
     rows = pa.Table.from_batches([each.columns for each in batches]).cast(scan.schema.to_arrow())
     key = scan.schema.names[-2]
@@ -52,13 +52,13 @@ def test_duckdb_reads_a_single_table(tracked, monkeypatch):
     """DuckDB promises the order of rows for nothing else."""
     scan, _ = tracked
     statements = []
-    batches = Session.batches
+    batches = DuckDBSession.batches
 
     def recorded(self, scan, source, sql, predicate):
         statements.append(sql)
         return batches(self, scan, source, sql, predicate)
 
-    monkeypatch.setattr(Session, "batches", recorded)
-    list(file_order.in_file_order(Session(), scan))
+    monkeypatch.setattr(DuckDBSession, "batches", recorded)
+    list(file_order.in_file_order(DuckDBSession(), scan))
     assert statements
     assert not any(re.search(r"\bJOIN\b|\bUNION\b|, \(", sql, re.IGNORECASE) for sql in statements)
