@@ -5,11 +5,12 @@ Neither a process that dies after a commit nor a lost database loses an event: t
 Tested in `tests/integration/service/events/test_commit_events.py`.
 """
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_kernel.actions.actions import CommitInfo
@@ -33,6 +34,10 @@ _CLOCKS: Final = timedelta(minutes=5)
 """How far the clocks of storage and service may differ; a table is created before it is registered."""
 _PAGE: Final = 1000
 _TABLES: Final = "all tables"
+_LARGEST: Final = 64 * 1024
+"""Characters of an event's data: a page, of which each reader may ask, has the data of a thousand."""
+_SHORT: Final = ("version", "timestamp", "operation", "readVersion", "isolationLevel", "isBlindAppend")
+_LONGEST: Final = 1000
 
 
 class CommitEvents:
@@ -193,9 +198,18 @@ def _event(table: OpenTable, reader: LogReader, listing: LogListing, version: in
     info = reader.commit_info(version) or CommitInfo()
     file_time = listing.commits[version].last_modified_ms
     at = file_time if info.in_commit_timestamp is None else info.in_commit_timestamp
-    data = history_entry(version, info, at).model_dump(mode="json", by_alias=True, exclude_none=True)
+    data = _bounded(
+        history_entry(version, info, at).model_dump(mode="json", by_alias=True, exclude_none=True)
+    )
     id_ = event_id("commit", table.record.id, version, info.txn_id or file_time)
     return Event(id_, table.record.id, "delvec.commit", _time(at), data)
+
+
+def _bounded(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of an event without what makes it too large: anybody may have written the log."""
+    if len(json.dumps(data)) <= _LARGEST:
+        return data
+    return {name: data[name] for name in _SHORT if name in data and len(str(data[name])) <= _LONGEST}
 
 
 def _time(milliseconds: int) -> datetime:

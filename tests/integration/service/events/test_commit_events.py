@@ -70,6 +70,22 @@ def test_commits_of_other_writers_are_events(running, settings, tmp_path):
     assert foreign["data"]["engineInfo"] == "other"
 
 
+def test_the_event_of_a_huge_commit_has_its_gist_only(running, settings, tmp_path):
+    with running(**settings) as client:
+        create(client, tmp_path / "people")
+        name = tmp_path / "people" / "_delta_log" / f"{1:020d}.json"
+        info = {
+            "operation": "WRITE",
+            "readVersion": 0,
+            "userMetadata": "x" * 1_000_000,
+            "isolationLevel": "y" * 2000,
+        }
+        name.write_text(json.dumps({"commitInfo": info}) + "\n")
+        (_, foreign) = commits(client)
+    assert foreign["data"].pop("timestamp") > 0
+    assert foreign["data"] == {"version": 1, "operation": "WRITE", "readVersion": 0}
+
+
 @pytest.mark.full("kills a process and waits for its leases")
 def test_a_commit_whose_process_died_is_an_event(running, settings, tmp_path):
     with running(**settings) as client:
