@@ -8,6 +8,7 @@ Tested in `tests/integration/service/tables/test_named_files.py`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from delvec_errors import CorruptTable
 from delvec_kernel.locations import canonical_log_paths, within
@@ -15,11 +16,15 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clone_records import read_clone_records, write_clone_record
 from delvec_service.store.clones import CloneStore
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.objects import ObjectStore
 from delvec_service.tables.places import Places, Requester
 from delvec_storage.roots import Roots
 
 __all__ = ["NamedFiles"]
+
+_MAX_KNOWN: Final = 100_000
+"""Versions of tables, and folders outside them that their logs name."""
 
 
 class NamedFiles:
@@ -46,6 +51,7 @@ class NamedFiles:
         self._loader = loader
         self._everywhere = everywhere
         self._is_open = is_open
+        self._elsewhere: LruCache[tuple[str, int], frozenset[str]] = LruCache(_MAX_KNOWN)
 
     def roots(self, roots: Roots, location: str, sources: Sequence[str] = ()) -> Roots:
         """Return the roots of the files of a table.
@@ -71,8 +77,14 @@ class NamedFiles:
             return False
         return any(record.location == location for _, record in records)
 
-    def record_sources(self, objects: ObjectStore, name: str, requester: Requester) -> None:
+    def record_sources(self, objects: ObjectStore, name: str, version: int, requester: Requester) -> None:
         """Record a table that is being registered as a clone of the tables whose files it names, if the requester reads them.
+
+        Args:
+            objects: its files.
+            name: its name, for errors.
+            version: its newest.
+            requester: who registers it; clients do whenever they open a table by its location.
 
         Raises:
             DelvecError: its log cannot be read, or the clone cannot be recorded.
@@ -80,7 +92,10 @@ class NamedFiles:
         if self._is_open():
             return
         location = objects.location
-        folders = self._loader.reading(objects, name, _folders_elsewhere)
+        folders = self._elsewhere.get((location, version))
+        if folders is None:
+            folders = self._loader.reading(objects, name, _folders_elsewhere, version=version)
+            self._elsewhere.put((location, version), folders, 1 + len(folders))
         sources = {self.other_table(folder, location) for folder in folders}
         for source in sorted(filter(None, sources)):
             if self._places.shows(source, requester) and not self.is_clone(location, source, ()):
@@ -88,13 +103,13 @@ class NamedFiles:
                 write_clone_record(ObjectStore(source, is_allowed=self._everywhere.allows), record)
 
 
-def _folders_elsewhere(snapshot: Snapshot) -> set[str]:
+def _folders_elsewhere(snapshot: Snapshot) -> frozenset[str]:
     """Return the folders of a table's files that are outside its own."""
     folders: set[str] = set()
     for batch in snapshot.live.batches(("path",)):
         paths = canonical_log_paths(batch.column("path"), snapshot.location)
         folders |= {path.rpartition("/")[0] for path in paths.to_pylist() if "://" in path}
-    return folders
+    return frozenset(folders)
 
 
 class _RootsOfFiles(Roots):

@@ -478,8 +478,9 @@ class Tables:
             self.places.check(canonical, name or default, requester)  # first: the log may be somebody else's
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
-        _ = self._loader.load(objects, name or default).schema
-        self._named_files.record_sources(objects, name or default, requester)
+        snapshot = self._loader.load(objects, name or default)
+        _ = snapshot.schema
+        self._named_files.record_sources(objects, name or default, snapshot.version, requester)
         if is_new and not requester.is_restricted:
             self.places.check(
                 canonical, name or default, requester
