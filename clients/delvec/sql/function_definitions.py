@@ -15,6 +15,11 @@ from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_func
 
 __all__ = ["define_functions"]
 
+
+def _cases(names: str, first: int) -> str:
+    return " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names.split(), first))
+
+
 _BEFORE: Final = "slice(a, 1, delvec_index)"
 _DISTINCT: Final = "(delvec_element, delvec_index) -> size(filter({before}, delvec_other -> delvec_other <=> delvec_element)) = 0"
 _IN: Final = "size(filter(b, delvec_other -> delvec_other <=> delvec_element))"
@@ -42,12 +47,34 @@ _DEFINED: Final = {
     "map_contains_key": "array_contains(map_keys(a), b)",
     "btrim": "trim(a)",
     "positive": "a",
+    "negative": "-(a)",
+    "e": "2.718281828459045D",
+    "nanvl": "CASE WHEN isnan(a) THEN b ELSE a END",
+    "get": "CASE WHEN b >= 0 AND b < size(a) THEN try_element_at(a, b + 1) END",
+    "array_repeat": (
+        "CASE WHEN b IS NULL THEN NULL WHEN b < 1 THEN filter(array(a), delvec_element -> FALSE) "
+        "ELSE transform(sequence(1, CAST(b AS INT)), delvec_element -> a) END"
+    ),
+    "zip_with": (
+        "CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN transform(filter(sequence(1, CAST(greatest(size(a), size(b), 1) AS INT)), "
+        "x -> x <= greatest(size(a), size(b))), x -> p) END"
+    ),
+    "map_filter": "map_from_arrays(filter(map_keys(a), x -> p), transform(filter(map_keys(a), x -> p), x -> a[x]))",
+    "transform_keys": "map_from_arrays(transform(map_keys(a), x -> p), map_values(a))",
+    "transform_values": "map_from_arrays(map_keys(a), transform(map_keys(a), x -> p))",
+    "map_concat": (
+        "CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN map_from_entries(flatten(array(map_entries(a), map_entries(b)))) END"
+    ),
+    "regexp_substr": "nullif(regexp_extract(a, b, 0), '')",
+    "dayname": f"CASE weekday(a) {_cases('Mon Tue Wed Thu Fri Sat Sun', 0)} END",
+    "monthname": f"CASE month(a) {_cases('Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec', 1)} END",
     "any": "bool_or(a)",
     "every": "bool_and(a)",
     "some": "bool_or(a)",
 }
 _WITH_LAMBDA: Final = frozenset({"exists", "forall"})
-
+_OF_ENTRIES: Final = frozenset({"map_filter", "transform_keys", "transform_values"})
+"""Of maps, with functions of keys and values."""
 
 _PARAMETERS: Final = frozenset("abpx")
 _CLASSES: Final[dict[type[exp.Expr], str]] = {
@@ -55,8 +82,13 @@ _CLASSES: Final[dict[type[exp.Expr], str]] = {
     exp.ArrayDistinct: "array_distinct",
     exp.ArrayExcept: "array_except",
     exp.ArrayIntersect: "array_intersect",
+    exp.Dayname: "dayname",
     exp.Exists: "exists",
     exp.MapContainsKey: "map_contains_key",
+    exp.Monthname: "monthname",
+    exp.Nanvl: "nanvl",
+    exp.Negative: "negative",
+    exp.RegexpSubstr: "regexp_substr",
 }
 """Those that sqlglot has classes for."""
 
@@ -109,12 +141,44 @@ def _arguments(call: exp.Expr) -> list[exp.Expr]:
 
 
 def _values(name: str, arguments: list[exp.Expr]) -> dict[str, exp.Expr] | None:
-    if name not in _WITH_LAMBDA:
-        return dict(zip("ab", arguments, strict=False)) if len(arguments) <= len("ab") else None
     match arguments:
-        case [array, exp.Lambda(this=body, expressions=[element])]:
+        case [array, exp.Lambda(this=body, expressions=[element])] if name in _WITH_LAMBDA:
             return {"a": array, "p": exp.Paren(this=body), "x": element}
-    return None
+        case [of, exp.Lambda(expressions=[key, value]) as given] if name in _OF_ENTRIES:
+            body = _substituted(given, {value.name: exp.Bracket(this=of, expressions=[key])})
+            return None if body is None else {"a": of, "p": body, "x": key}
+        case [left, right, exp.Lambda(expressions=[one, other]) as given] if name == "zip_with":
+            position = _unused(given)
+            body = _substituted(given, {one.name: _at(left, position), other.name: _at(right, position)})
+            return None if body is None else {"a": left, "b": right, "p": body, "x": position}
+    is_plain = name not in _WITH_LAMBDA and len(arguments) <= len("ab")
+    return dict(zip("ab", arguments, strict=False)) if is_plain else None
+
+
+def _at(array: exp.Expr, position: exp.Expr) -> exp.Expr:
+    """Return ``try_element_at(array, position)``."""
+    return exp.Bracket(this=array, expressions=[position], offset=1, safe=True)
+
+
+def _unused(given: exp.Lambda) -> exp.Identifier:
+    """Return a variable that a function does not have."""
+    name, known = "delvec_position", {one.name for one in given.find_all(exp.Identifier)}
+    while name in known:
+        name += "_"
+    return exp.to_identifier(name)
+
+
+def _substituted(given: exp.Lambda, values: dict[str, exp.Expr]) -> exp.Expr | None:
+    """Return the body of a function with values in place of its variables; None if an inner function has one of that name."""
+    body = exp.Paren(this=given.this.copy())
+    inner = {one.name for each in body.find_all(exp.Lambda) for one in each.expressions}
+    if inner & {one.name for one in given.expressions}:
+        return None
+    for one in [each for each in body.find_all(exp.Identifier) if each.name in values]:
+        if not isinstance(one.parent, exp.Dot) or one.arg_key == "this":
+            place = one.parent if isinstance(one.parent, exp.Column) else one
+            place.replace(values[one.name].copy())
+    return body
 
 
 def _parameters(definition: exp.Expr) -> set[str]:
@@ -132,5 +196,7 @@ def _filled(definition: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
 
 
 def _is_repeatable(argument: exp.Expr) -> bool:
-    calls = argument.find_all(exp.Func, exp.Anonymous)
+    calls = [
+        one for one in argument.find_all(exp.Func, exp.Anonymous) if not isinstance(one, exp.GenerateSeries)
+    ]
     return argument.find(exp.Query) is None and all(map(is_deterministic_function, calls))

@@ -15,7 +15,9 @@ from delvec.sql.value_types import is_translated
 from delvec_engines.duckdb.dialect_functions import to_re2
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 
-__all__ = ["CALLS", "PATTERNS", "RESULT_TYPES", "WEEKDAYS", "refusal"]
+__all__ = ["CALLS", "NOT_TRANSLATED", "PATTERNS", "RESULT_TYPES", "WEEKDAYS", "refusal"]
+
+NOT_TRANSLATED: Final = "Delvec does not translate it"
 
 CALLS: Final = (exp.Func, exp.AtTimeZone, exp.FromTimeZone)
 """What sqlglot makes of calls of functions."""
@@ -84,6 +86,7 @@ _OF_TEXT: Final = (
     exp.SHA2,
     exp.Space,
     exp.SplitPart,
+    exp.SubstringIndex,
     exp.ToBase64,
     exp.Translate,
     exp.Unhex,
@@ -201,7 +204,7 @@ def refusal(node: exp.Expr, kind: DataType | None) -> str | None:
     """
     name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
     if name not in _SAME and not is_translated(node):
-        return "Delvec does not translate it"
+        return NOT_TRANSLATED
     return _of_arguments(node) or _of_kind(node, kind)
 
 
@@ -221,9 +224,20 @@ def _of_arguments(node: exp.Expr) -> str | None:
             reason = None if part in _PARTS else f"it has other values for {part!r}"
         case exp.DateTrunc() if node.text("unit").upper() not in _TRUNCATED_TO:
             reason = f"it has other values for {node.text('unit')!r}"
+        case exp.SubstringIndex() if not _is_index(node):
+            reason = "it takes a literal character and a literal number"
+        case exp.Shuffle():
+            reason = NOT_TRANSLATED
         case exp.ArraySort() if node.args.get("expression") is not None:
             reason = "it does not sort by a function"
     return reason
+
+
+def _is_index(node: exp.SubstringIndex) -> bool:
+    separator, count = node.args.get("delimiter"), node.args.get("count")
+    number = count.this if isinstance(count, exp.Neg) else count
+    is_one = isinstance(separator, exp.Literal) and separator.is_string and len(separator.name) == 1
+    return is_one and isinstance(number, exp.Literal) and number.is_int
 
 
 def _of_pattern(node: exp.Expr) -> str | None:

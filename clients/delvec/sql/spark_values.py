@@ -7,14 +7,16 @@ Tested in `tests/integration/client/sql/test_spark_values.py`.
 """
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects import DuckDB
 
-from delvec.sql.query_functions import CALLS, PATTERNS, RESULT_TYPES, WEEKDAYS, refusal
+from delvec.sql.query_functions import CALLS, NOT_TRANSLATED, PATTERNS, RESULT_TYPES, WEEKDAYS, refusal
 from delvec.sql.sequences import dates, whole_numbers
+from delvec.sql.spark_function_names import SPARK_FUNCTIONS
 from delvec.sql.tokens import word_start
 from delvec.sql.value_types import PLAIN, ValueTypes, is_translated, with_columns
 from delvec_engines.duckdb.dialect import to_duckdb
@@ -25,7 +27,15 @@ from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, TEMPORAL_T
 from delvec_kernel.expressions.predicate import limited_nesting
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 __all__ = ["name_results", "sort_results", "write_values"]
 
@@ -61,7 +71,6 @@ _RELATIONS: Final = (
 """Functions that stand where relations do, or have a query inside: sqlglot rewrites what is around them."""
 _FRACTIONS: Final = frozenset({"double", "float"})
 _DATE: Final = PrimitiveType("date")
-_NAMES: Final = tuple(name.lower() for name in SPARK.parser_class.FUNCTIONS)
 _MAX_PRECISION: Final = 38
 _NAMED: Final = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Star)
 _WITHOUT_PARENTHESES: Final = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP"})
@@ -251,22 +260,30 @@ class _Values:
     def _refused(self, call: exp.Expr, reason: str) -> InvalidStatement:
         written_name = _called(call, self._text)
         name = written_name or call.sql(dialect=SPARK, comments=False).partition("(")[0].lower()
-        near = (
-            difflib.get_close_matches(name, _NAMES, n=3, cutoff=0.75)
-            if isinstance(call, exp.Anonymous)
-            else []
-        )
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        is_unknown = isinstance(call, exp.Anonymous) and name not in SPARK_FUNCTIONS
+        near = difflib.get_close_matches(name, SPARK_FUNCTIONS, n=3, cutoff=0.75) if is_unknown else []
         start = int(call.meta["start"]) if written_name else word_start(self._text, name) or 0
         line, column = place(self._text, start)
         error = InvalidStatement(
-            f"Line {line}, column {column}: {name}() may have other results in DuckDB than in Spark: {reason}{hint} Pass "
-            "engine=spark to run the query on Spark, or write it in DuckDB's SQL with dialect='duckdb'.",
+            f"Line {line}, column {column}: {_not_called(name, reason, near, is_unknown=is_unknown)}",
             line=line,
             column=column,
             suggestions=near,
         )
         return located(error, self._text, start, start + len(name))
+
+
+def _not_called(name: str, reason: str, near: Sequence[str], *, is_unknown: bool) -> str:
+    """Return why a function is not called, and what to do."""
+    if is_unknown:
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        return f"Spark has no function {name}(){hint} Functions of your own session need engine=spark and functions=['{name}']."
+    what = (
+        "is not supported when DuckDB runs the query."
+        if reason == NOT_TRANSLATED
+        else f"may have other results in DuckDB than in Spark: {reason}."
+    )
+    return f"{name}() {what} Pass engine=spark to run the query on Spark, or write it in DuckDB's SQL with dialect='duckdb'."
 
 
 def _pivoted(aggregate: exp.Expr, kind: DataType | None) -> str:
@@ -309,7 +326,42 @@ def _corrected(node: exp.Expr, kind: DataType | None) -> str | None:
         or _corrected_time(node, name)
         or _corrected_array(node)
         or _searched_array(node)
+        or _element_at(node, kind)
+        or _corrected_text(node, kind)
     )
+
+
+def _element_at(node: exp.Expr, kind: DataType | None) -> str | None:
+    """Return ``element_at`` and ``try_element_at``: of arrays they count from 1, and only the second has no error beyond the end."""
+    if not isinstance(node, exp.Bracket) or node.args.get("offset") != 1:
+        return None
+    of, key = _sql(node.this), node.expressions[0]
+    index = _sql(key)
+    if isinstance(kind, MapType) or (isinstance(key, exp.Literal) and key.is_string):
+        return f"{of}[{index}]"
+    beyond = "NULL" if node.args.get("safe") else "error('an index beyond the end of an array')"
+    of_map = "" if isinstance(kind, ArrayType) else f"WHEN typeof({of}) LIKE 'MAP(%' THEN {of}[{index}] "
+    return (
+        f"(CASE WHEN {of} IS NULL OR {index} IS NULL THEN NULL {of_map}WHEN {index} = 0 THEN error('an index of 0 in an array, which "
+        f"counts from 1') WHEN abs({index}) > cardinality({of}) THEN {beyond} ELSE {of}[{index}] END)"
+    )
+
+
+def _corrected_text(node: exp.Expr, kind: DataType | None) -> str | None:
+    match node:
+        case exp.Reverse() if isinstance(kind, ArrayType):
+            return f"list_reverse({_sql(node.this)})"
+        case exp.SubstringIndex(args={"delimiter": separator, "count": count}):
+            number, by = int(re.sub(r"[() ]", "", count.sql())), _sql(separator)
+            parts = f"string_split({_sql(node.this)}, {by})"
+            first = "1" if number > 0 else f"greatest(len({parts}) - {abs(number) - 1}, 1)"
+            last = str(number) if number > 0 else f"len({parts})"
+            return (
+                f"array_to_string(list_slice({parts}, {first}, {last}), {by})"
+                if number
+                else f"left({_sql(node.this)}, 0)"
+            )
+    return None
 
 
 def _cast(node: exp.Cast, kind: DataType | None, name: str | None) -> str | None:

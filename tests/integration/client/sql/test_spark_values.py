@@ -46,7 +46,9 @@ def test_statements_store_the_values_of_their_queries(lake, numbers, tmp_path):
         ("id / 0", "division by zero"),
         ("id % (id - id)", "division by zero"),
         ("CAST('2.7' AS INT)", "not a whole number"),
-        ("hash(id)", "hash.. may have other results in DuckDB"),
+        ("hash(id)", "hash.. is not supported when DuckDB runs the query. Pass engine=spark"),
+        ("uper('a')", "Spark has no function uper..; did you mean 'upper'"),
+        ("my_own(id)", "engine=spark and functions=..my_own"),
     ],
 )
 def test_values_that_spark_refuses_or_duckdb_has_otherwise(lake, value, reason):
