@@ -4,7 +4,7 @@ Tested in `tests/integration/client/sql/test_table_definitions.py`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,12 @@ _DETAILS: Final = {
     "Table Features": "tableFeatures",
 }
 """What DESCRIBE EXTENDED shows, and its names in DESCRIBE DETAIL."""
+
+
+_MOMENTS: Final = frozenset({"timestamp", "createdAt", "lastModified"})
+"""Columns that are milliseconds since the epoch in the service's answers."""
+_MOMENT: Final = pa.timestamp("ms", "UTC")
+_NAMESPACES: Final = ("SCHEMAS", "DATABASES", "NAMESPACES")
 
 
 def describe(lake: Catalog, cursor: Cursor, spark: "SparkSession | None" = None) -> "pa.Table | DataFrame":
@@ -108,7 +114,7 @@ def _column(schema: StructType, column: str, table: str) -> list[tuple[str, str]
 
 
 def show(lake: Catalog, cursor: Cursor) -> pa.Table:
-    """Run SHOW TABLES [IN namespace] [LIKE 'pattern'], or SHOW COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE.
+    """Run SHOW TABLES [IN namespace] [LIKE 'pattern'], SHOW SCHEMAS [LIKE 'pattern'], or SHOW COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE.
 
     Raises:
         InvalidStatement: it is another statement.
@@ -116,6 +122,8 @@ def show(lake: Catalog, cursor: Cursor) -> pa.Table:
     cursor.expect("SHOW")
     if cursor.take("TABLES"):
         return _show_tables(lake, cursor)
+    if any(cursor.take(word) for word in _NAMESPACES):
+        return _show_namespaces(lake, cursor)
     if cursor.take("COLUMNS"):
         if not cursor.take("FROM"):
             cursor.expect("IN")
@@ -128,24 +136,32 @@ def show(lake: Catalog, cursor: Cursor) -> pa.Table:
     if cursor.take("TBLPROPERTIES"):
         return _show_properties(lake, cursor)
     if not cursor.take("CREATE", "TABLE"):
-        cursor.fail("TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE is expected")
+        cursor.fail("TABLES, SCHEMAS, COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE is expected")
     return _texts(["createtab_stmt"], [(creation_text(_table(lake, cursor)),)])
 
 
 def _show_tables(lake: Catalog, cursor: Cursor) -> pa.Table:
     namespace = cursor.table().name if cursor.take("IN") or cursor.take("FROM") else None
+    matches = _pattern(cursor)
+    return _texts(
+        ["name", "location"],
+        [(each.name, each.location) for each in lake.tables(namespace) if matches(each.name)],
+    )
+
+
+def _show_namespaces(lake: Catalog, cursor: Cursor) -> pa.Table:
+    matches = _pattern(cursor)
+    names = {each.name.rpartition(".")[0] for each in lake.tables()}
+    return _texts(["namespace"], [(name,) for name in sorted(names - {""}) if matches(name)])
+
+
+def _pattern(cursor: Cursor) -> Callable[[str], bool]:
+    """Parse the pattern of names that may end a statement."""
     cursor.take("LIKE")
     pattern = "*" if cursor.at_end else cursor.literal("a pattern in quotes, such as 'sales*|orders'")
     cursor.end()
     parts = pattern.lower().split("|")
-    return _texts(
-        ["name", "location"],
-        [
-            (each.name, each.location)
-            for each in lake.tables(namespace)
-            if any(fnmatchcase(each.name.lower(), part) for part in parts)
-        ],
-    )
+    return lambda name: any(fnmatchcase(name.lower(), part) for part in parts)
 
 
 def _show_properties(lake: Catalog, cursor: Cursor) -> pa.Table:
@@ -178,7 +194,13 @@ def _texts(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> pa.T
 def _rows(entries: list[dict[str, Any]]) -> pa.Table:
     """Return dictionaries as rows; nested values become JSON, because their keys differ."""
     names = list(dict.fromkeys(name for entry in entries for name in entry))
-    return pa.table({name: [_flat(entry.get(name)) for entry in entries] for name in names})
+    columns = {name: [_flat(entry.get(name)) for entry in entries] for name in names}
+    return pa.table(
+        {
+            name: pa.array(values, pa.int64()).cast(_MOMENT) if name in _MOMENTS else pa.array(values)
+            for name, values in columns.items()
+        }
+    )
 
 
 def _flat(value: Any) -> Any:

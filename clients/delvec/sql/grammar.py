@@ -184,7 +184,7 @@ FORMS: Final = (
     Form(_ROWS, "TRUNCATE TABLE t", "TRUNCATE TABLE guests"),
     Form(
         _QUERIES,
-        "SELECT …, WITH …, VALUES …, in which a table is t [VERSION AS OF n | TIMESTAMP AS OF 'time' | @vn]",
+        "SELECT …, WITH …, VALUES …, in which a table is t [VERSION AS OF n | TIMESTAMP AS OF time | @vn], time being '2026-01-31' or current_timestamp() - INTERVAL 1 DAY",
         "WITH old AS (SELECT * FROM people@v0) SELECT count(*) AS n FROM people p LEFT JOIN old USING (id)",
     ),
     Form(
@@ -195,6 +195,7 @@ FORMS: Final = (
     Form(
         _INSPECT, "SHOW TABLES [{ IN | FROM } namespace] [[LIKE] 'pattern']", "SHOW TABLES LIKE 'p*|orders'"
     ),
+    Form(_INSPECT, "SHOW { SCHEMAS | DATABASES | NAMESPACES } [[LIKE] 'pattern']", "SHOW SCHEMAS"),
     Form(_INSPECT, "SHOW COLUMNS { IN | FROM } t", "SHOW COLUMNS IN people"),
     Form(_INSPECT, "SHOW PARTITIONS t", "SHOW PARTITIONS orders"),
     Form(
@@ -232,7 +233,7 @@ FORMS: Final = (
     ),
     Form(
         _MAINTAIN,
-        "RESTORE [TABLE] t TO { VERSION AS OF n | TIMESTAMP AS OF 'time' }",
+        "RESTORE [TABLE] t TO { VERSION AS OF n | TIMESTAMP AS OF time }",
         "RESTORE TABLE orders TO VERSION AS OF 0",
     ),
     Form(_MAINTAIN, "FSCK REPAIR TABLE t [METADATA ONLY] [DRY RUN]", "FSCK REPAIR TABLE orders DRY RUN"),

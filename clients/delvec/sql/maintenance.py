@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
+from delvec.sql.constant_times import parse_constant_time
 from delvec.sql.queries import parse_query
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec_commands.dml.optimize_options import OptimizeOptions
@@ -146,7 +147,13 @@ def restore(cursor: Cursor, open_table: "OpenTable") -> Metrics:
     cursor.expect("TO")
     target: int | str
     if cursor.take("TIMESTAMP", "AS", "OF"):
-        target = cursor.literal("a timestamp in quotes")
+        at = cursor.position
+        time = parse_constant_time(cursor.rest())
+        if time is None:
+            raise invalid(
+                cursor.text, at, "a time is expected: '2026-01-31', or current_timestamp() - INTERVAL 1 DAY."
+            )
+        target = time
     else:
         cursor.expect("VERSION", "AS", "OF")
         target = cursor.whole_number("a version")

@@ -14,6 +14,7 @@ from sqlglot.dialects import DuckDB
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
+from delvec.sql.constant_times import constant_time
 from delvec.sql.function_definitions import define_functions
 from delvec.sql.spark_values import name_results, sort_results, write_values
 from delvec.sql.tokens import NOT_A_PATH, Cursor, TableName, invalid, is_path, parse_error
@@ -249,10 +250,16 @@ def table_name(text: str, table: exp.Table) -> TableName:
     if version is None:
         return relation_name
     value = version.expression
-    if version.args.get("kind") != "AS OF" or not isinstance(value, exp.Literal):
-        raise invalid(text, at, "write a table's version as VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31'.")
-    if version.name == "TIMESTAMP":
-        return replace(relation_name, timestamp=value.name)
+    time = constant_time(value) if version.name == "TIMESTAMP" and isinstance(value, exp.Expr) else None
+    if version.args.get("kind") != "AS OF" or (time is None and not isinstance(value, exp.Literal)):
+        raise invalid(
+            text,
+            at,
+            "write a table's version as VERSION AS OF 3, TIMESTAMP AS OF '2026-01-31' or TIMESTAMP AS OF current_timestamp() - "
+            "INTERVAL 1 DAY.",
+        )
+    if time is not None:
+        return replace(relation_name, timestamp=time)
     if not value.name.isdecimal():
         raise invalid(text, at, "a version must be a whole number.")
     return replace(relation_name, version=int(value.name))

@@ -14,6 +14,7 @@ from delvec.catalog import Catalog
 from delvec.sql import alter_table, creation, describe_statements, maintenance, row_statements
 from delvec.sql.explanation import Explanation
 from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
+from delvec.sql.refused_statements import check_known
 from delvec.sql.subqueries import with_values
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec_commands.transaction import Metrics
@@ -132,6 +133,7 @@ def run(
     session = _Session(lake, engine, functions)
     if word in QUERIES:
         return session.rows(parse_query(text.rstrip().rstrip(";"), dialect))
+    check_known(cursor)
     statement = STATEMENTS.get(_SYNONYMS.get(word, word))
     if statement is None:
         words = ", ".join(STATEMENTS)
