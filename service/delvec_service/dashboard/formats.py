@@ -34,6 +34,7 @@ __all__ = [
 _NO_VALUE: Final = "-"
 _TENTHS: Final = 10
 _TITLES: Final = {
+    "forget_table": "Drop table",
     "system.data-compaction": "Compaction",
     "system.dv-purge": "Purge",
     "system.dv-compaction": "Compaction of deletion vectors",
@@ -233,11 +234,24 @@ def _add_columns(
                 "comment": "" if comment is None else comment,
             }
         )
-        inner = field["type"]
-        while not isinstance(inner, str) and inner["type"] == "array":
-            inner = inner["elementType"]
-        if not isinstance(inner, str) and inner["type"] == "struct":
-            _add_columns(table_columns, inner["fields"], depth + 1)
+        _add_columns(table_columns, _inner_fields(field["type"]), depth + 1)
+
+
+def _inner_fields(kind: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the fields that have rows of their own: those of a struct, and key and value of a map that has structs."""
+    while not isinstance(kind, str) and kind["type"] == "array":
+        kind = kind["elementType"]
+    if isinstance(kind, str):
+        return ()
+    if kind["type"] == "struct":
+        fields: Sequence[Mapping[str, Any]] = kind["fields"]
+        return fields
+    parts = (("key", kind["keyType"], False), ("value", kind["valueType"], kind["valueContainsNull"]))
+    return [
+        {"name": name, "type": part, "nullable": nullable}
+        for name, part, nullable in parts
+        if _inner_fields(part)
+    ]
 
 
 def _type_text(kind: Any) -> str:

@@ -168,6 +168,23 @@ def test_nested_columns_have_rows_of_their_own(client, tmp_path):
     assert page.all("th", **{"class": "depth1"})
 
 
+def test_structs_in_maps_have_rows_too(client, tmp_path):
+    inner = {
+        "type": "struct",
+        "fields": [{"name": "street", "type": "string", "nullable": True, "metadata": {}}],
+    }
+    kind = {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True}
+    create(client, tmp_path, schema=[{"name": "homes", "type": kind, "nullable": True, "metadata": {}}])
+
+    page = Page(client.get("/dashboard/tables/people/schema"))
+
+    text = " ".join(page.text.split())
+    assert "map<string, struct>" in text
+    assert "value" in text
+    assert "street" in text
+    assert page.all("th", **{"class": "depth2"})
+
+
 def test_a_table_whose_log_is_damaged_or_gone_is_damaged_everywhere_once_somebody_has_looked(table):
     client = table.client
     client.get(f"{table.url}/health").raise_for_status()  # a sample of its good days
