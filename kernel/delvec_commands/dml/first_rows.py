@@ -51,10 +51,10 @@ class FirstWrite:
         if service.vends_credentials:
             return None
         try:
-            begun = service.call(operations.BEGIN_TABLE, definition)
+            state = service.call(operations.BEGIN_TABLE, definition)
         except UnsupportedOperation:  # another catalog creates it
             return None
-        return cls(definition, begun, write_target(begun, StructType.from_json(begun.table_schema)))
+        return cls(definition, state, write_target(state, StructType.from_json(state.table_schema)))
 
     def write(self, engine: Engine, data: Any) -> Sequence[AddFile]:
         """Write the rows to new files.
