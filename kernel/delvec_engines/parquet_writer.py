@@ -352,7 +352,7 @@ class DataFileWriter:
             folder=self._folder,
             prefix=self._prefix,
         )
-        output = storage.open_output(self._target.location, path, durable=True)
+        output = storage.open_output(self._target.location, path)
         sink = output.__enter__()  # closed by _close or _abandon, whichever comes
         self._paths.append(path)
         parquet = pq.ParquetWriter(

@@ -35,13 +35,11 @@ class RowMapWriter:
     Args:
         location: the location of the table.
         sources: paths of the source files, as in the log; rows refer to them by position.
-        file_rows: maximum rows per file.
     """
 
-    def __init__(self, location: str, sources: Sequence[str], *, file_rows: int = MAX_FILE_ROWS) -> None:
+    def __init__(self, location: str, sources: Sequence[str]) -> None:
         self._location = location
         self._sources = pa.array(sources, pa.string())
-        self._file_rows = file_rows
         self._waiting: list[tuple[Numbers, Numbers]] = []
         self._rows = 0
         self._open: tuple[AbstractContextManager[IO[bytes]], IO[bytes], pq.ParquetWriter] | None = None
@@ -95,7 +93,7 @@ class RowMapWriter:
 
     def _write_group(self) -> None:
         sources, rows = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
-        count = min(len(rows), _GROUP_ROWS, self._file_rows - self._open_rows)
+        count = min(len(rows), _GROUP_ROWS, MAX_FILE_ROWS - self._open_rows)
         self._waiting = [(sources[count:], rows[count:])]
         self._rows -= count
         # Not np.unique, which sorts and would take half of the time.
@@ -110,13 +108,13 @@ class RowMapWriter:
         with storage.storage_errors("write", self._paths[-1], writing=True):
             parquet.write_table(table)
         self._open_rows += count
-        if self._open_rows >= self._file_rows:
+        if self._open_rows >= MAX_FILE_ROWS:
             self._close()
 
     def _opened(self) -> Any:
         if self._open is None:
             path = f"{FOLDER}/{uuid.uuid4()}.parquet"
-            output = storage.open_output(self._location, path, durable=True)
+            output = storage.open_output(self._location, path)
             sink = output.__enter__()  # closed by _close or __exit__, whichever comes
             self._paths.append(path)
             parquet = pq.ParquetWriter(

@@ -71,7 +71,7 @@ def _streamed(
     left = size
     with (
         open_input(source, path, is_allowed=is_allowed) as file,
-        open_output(target, new_path, durable=True) as new,
+        open_output(target, new_path) as new,
     ):
         while left and (data := file.read(min(_CHUNK, left))):
             new.write(data)

@@ -376,8 +376,8 @@ def delete_file(location: str, path: str, *, is_allowed: Allowed | None = None) 
 
 
 @contextmanager
-def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """Open a new file for streaming; if the block raises, no file is left.
+def open_output(location: str, path: str) -> Iterator[IO[bytes]]:
+    """Open a new file for streaming, durable at the end of the block; if the block raises, no file is left.
 
     Raises:
         FileExistsError: the local file already exists.
@@ -395,8 +395,8 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
         return
     with ExitStack() as stack:
         with storage_errors("write", place.url, writing=True):
-            directory = stack.enter_context(place.opened_directory(create=True, durable=durable))
-            new = _local_files.NewFile(directory, place.local, durable=durable)
+            directory = stack.enter_context(place.opened_directory(create=True, durable=True))
+            new = _local_files.NewFile(directory, place.local)
         try:
             yield new.file
         except BaseException:

@@ -353,27 +353,25 @@ class NewFile:
         file: the open file, binary and buffered.
     """
 
-    def __init__(self, directory: int, path: Path, *, durable: bool) -> None:
+    def __init__(self, directory: int, path: Path) -> None:
         """Create the file.
 
         Raises:
             FileExistsError: the file already exists.
         """
-        self._directory, self._name, self._durable = directory, path.name, durable
+        self._directory, self._name = directory, path.name
         descriptor = os.open(self._name, os.O_WRONLY | _CREATE, 0o666, dir_fd=directory)
         self.file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=_CHUNK)
 
     def finish(self) -> None:
-        """Flush and close, and sync if durable. Removes the file on failure."""
+        """Flush, close and sync. Removes the file on failure."""
         try:
             self.file.close()
-            if self._durable:
-                sync_file(self._directory, self._name)
+            sync_file(self._directory, self._name)
         except BaseException:
             self.discard()
             raise
-        if self._durable:
-            sync_directory(self._directory)
+        sync_directory(self._directory)
 
     def discard(self) -> None:
         """Close and remove the file."""

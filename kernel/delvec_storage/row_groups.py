@@ -66,7 +66,7 @@ def copy_row_groups(
         CorruptTable: a source contradicts its footer; no file is left.
         StorageError: storage did not answer; no file is left.
     """
-    with files.open_output(location, path, durable=True) as sink:
+    with files.open_output(location, path) as sink:
 
         def write(data: bytes | memoryview) -> None:
             with storage_errors("write", path, writing=True):

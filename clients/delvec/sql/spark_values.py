@@ -188,7 +188,7 @@ class _Values:
         try:
             with limited_nesting():
                 value = with_columns(node, column)
-                written = to_duckdb(value, StructType(tuple(fields)), {}, self._text)
+                written = to_duckdb(value, StructType(tuple(fields)), self._text)
         except InvalidPredicate as error:
             # What is too deep is left to sqlglot, whose error for it is known.
             return node if isinstance(error.__context__, RecursionError) else self._general(node)

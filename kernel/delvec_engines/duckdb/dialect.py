@@ -42,21 +42,16 @@ _OF_DAYS: Final = frozenset({"year", "month", "week", "day"})
 """Units of the intervals with which a date stays a date."""
 
 
-def predicate_sql(predicate: Predicate, rename: Mapping[str, str] | None = None) -> str:
+def predicate_sql(predicate: Predicate) -> str:
     """Return a predicate as DuckDB's SQL, every column double-quoted, so that the same rows satisfy it.
 
     Conversions that fail raise an error when run, as under ``spark.sql.ansi.enabled``.
 
-    Args:
-        predicate: any.
-        rename: other names for top-level columns, as for :meth:`~delvec_kernel.expressions.predicate.Predicate.sql`.
-
     Raises:
         InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
     """
-    names = dict(rename or {})
     with limited_nesting():
-        return to_duckdb(predicate.expression, predicate.schema, names, predicate.text)
+        return to_duckdb(predicate.expression, predicate.schema, predicate.text)
 
 
 def filter_sql(predicate: Predicate) -> str:
@@ -92,22 +87,18 @@ def expression_sql(expression: Expression, over: str | None = None, *, filters: 
         raise reworded(error) from error
 
 
-def to_duckdb(
-    root: exp.Expr, schema: StructType, rename: Mapping[str, str], text: str, relations: Collection[str] = ()
-) -> str:
-    """Return the SQL text of ``root``; columns renamed by ``rename``.
+def to_duckdb(root: exp.Expr, schema: StructType, text: str) -> str:
+    """Return the SQL text of ``root``.
 
     Args:
         root: a resolved expression.
         schema: the schema it was resolved against.
-        rename: other names for top-level columns; empty for a relation whose columns stand alone.
         text: the original text, for errors.
-        relations: top-level structs that stand for relations, with their fields as columns.
 
     Raises:
         InvalidPredicate: an operator or function is not known to give Spark's result; names it.
     """
-    return _Writer(schema, rename, text, relations).write(root)
+    return _Writer(schema, {}, text, ()).write(root)
 
 
 def _filter(write: Callable[[exp.Expr], str], root: exp.Expr, schema: StructType) -> str:

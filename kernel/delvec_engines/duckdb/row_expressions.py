@@ -156,7 +156,7 @@ class RowExpressions:
             value = _parsed_value(text, self._schema)
             refuse_inexact(value, self._schema)
             value = value.transform(self._at_write_time)
-            return to_duckdb(value, self._schema, {}, rule.expression)
+            return to_duckdb(value, self._schema, rule.expression)
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(rule.check, error.message, "DuckDB") from error
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from delvec_kernel.expressions.expression_kinds import CAST_TYPES
 from delvec_kernel.schema.types import INTEGER_BITS, DataType, DecimalType, PrimitiveType
 from delvec_kernel.statistics.bounds import Bounds
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
@@ -30,21 +31,7 @@ _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _MAX_DAYS: Final = 10**8
 """Days from 1970 that fit in 64 bits as microseconds."""
 _LENGTH_DIGITS: Final = 9
-_TARGETS: Final = {
-    exp.DType.TINYINT: "byte",
-    exp.DType.SMALLINT: "short",
-    exp.DType.INT: "integer",
-    exp.DType.BIGINT: "long",
-    exp.DType.FLOAT: "float",
-    exp.DType.DOUBLE: "double",
-    exp.DType.TEXT: "string",
-    exp.DType.BOOLEAN: "boolean",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPTZ: "timestamp",
-    exp.DType.TIMESTAMPLTZ: "timestamp",
-    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
-}
+_TARGETS: Final = {cast: name for cast, name in CAST_TYPES.items() if name != "decimal"}
 
 
 def monotone_bounds(node: exp.Expr, column: _Column) -> Typed | None:

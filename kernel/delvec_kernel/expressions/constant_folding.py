@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
+from delvec_kernel.expressions.expression_kinds import CAST_TYPES
 from delvec_kernel.expressions.predicate_checks import replace_node
 from delvec_kernel.schema.types import INTEGER_BITS
 
@@ -33,20 +34,7 @@ _COUNT: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LOCAL: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", re.ASCII)
 _ZONE: Final = re.compile(r"Z|[+-](?:0\d|1[0-7]):[0-5]\d", re.ASCII)
-_CASTS: Final = {
-    exp.DType.TINYINT: "byte",
-    exp.DType.SMALLINT: "short",
-    exp.DType.INT: "integer",
-    exp.DType.BIGINT: "long",
-    exp.DType.DOUBLE: "double",
-    exp.DType.DECIMAL: "decimal",
-    exp.DType.TEXT: "string",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPTZ: "timestamp",
-    exp.DType.TIMESTAMPLTZ: "timestamp",
-    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
-}
+_CASTS: Final = {cast: name for cast, name in CAST_TYPES.items() if name not in {"boolean", "float"}}
 _TYPES: Final = {
     "byte": exp.DType.TINYINT,
     "short": exp.DType.SMALLINT,

@@ -11,6 +11,7 @@ from delvec_kernel.expressions.functions import SAME, function_of
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 __all__ = [
+    "CAST_TYPES",
     "INTEGER_TYPES",
     "NUMERIC_KINDS",
     "TEMPORAL_TYPES",
@@ -24,25 +25,29 @@ INTEGER_TYPES: Final = frozenset({"byte", "short", "integer", "long"})
 TEMPORAL_TYPES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 NUMERIC_KINDS: Final = frozenset({"integer", "decimal", "float", "double"})
 
-_CAST_KINDS: Final[dict[exp.DType, str]] = {
+CAST_TYPES: Final = {
     exp.DType.BOOLEAN: "boolean",
-    exp.DType.TINYINT: "integer",
-    exp.DType.SMALLINT: "integer",
+    exp.DType.TINYINT: "byte",
+    exp.DType.SMALLINT: "short",
     exp.DType.INT: "integer",
-    exp.DType.BIGINT: "integer",
+    exp.DType.BIGINT: "long",
     exp.DType.FLOAT: "float",
     exp.DType.DOUBLE: "double",
     exp.DType.DECIMAL: "decimal",
     exp.DType.TEXT: "string",
-    exp.DType.VARCHAR: "string",
-    exp.DType.CHAR: "string",
-    exp.DType.BINARY: "binary",
-    exp.DType.VARBINARY: "binary",
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPTZ: "timestamp",
     exp.DType.TIMESTAMPLTZ: "timestamp",
     exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
+}
+"""Delta's names of types that a value may be cast to, with ``decimal`` for all decimals."""
+_CAST_KINDS: Final = {
+    **{cast: "integer" if name in INTEGER_TYPES else name for cast, name in CAST_TYPES.items()},
+    exp.DType.VARCHAR: "string",
+    exp.DType.CHAR: "string",
+    exp.DType.BINARY: "binary",
+    exp.DType.VARBINARY: "binary",
 }
 
 _BOOLEAN: Final = (

@@ -95,7 +95,7 @@ def allocate(
     )
     plain = dv_packing.new_files(request.files, prefix_length=prefix_length)
     paths = [file.path for file in (*packed_files, *plain)]
-    ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths, "deletion-vector")
+    ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths)
     # Bins are filled in order, so the result has the order of the input.
     places = [
         AllocatedDeletionVector(

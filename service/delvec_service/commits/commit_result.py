@@ -41,11 +41,10 @@ class NothingToDo:
 
 @dataclass(frozen=True)
 class AlreadyApplied:
-    """The table already has this application transaction or a later one; ``applied`` is the latest."""
+    """The table already has this application transaction or a later one."""
 
     read_version: int
     transaction_id: str
-    applied: int
 
 
 CommitResult: TypeAlias = Committed | Rebased | NothingToDo | AlreadyApplied | Conflict

@@ -305,5 +305,5 @@ def _is_applied(member: PendingCommit, snapshot: Snapshot) -> bool:
     theirs = None if ours is None else snapshot.txns.get(ours.app_id)
     if ours is None or theirs is None or theirs.version < ours.version:
         return False
-    member.result = AlreadyApplied(member.changes.read_version, member.key, theirs.version)
+    member.result = AlreadyApplied(member.changes.read_version, member.key)
     return True

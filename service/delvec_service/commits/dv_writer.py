@@ -104,9 +104,7 @@ class VectorWriter:
 
     def _announce(self, paths: list[str], *, may_fail: bool) -> None:
         try:
-            self._ledger.announce(
-                self._table.record.id, self._transaction, self._operation, paths, "deletion-vector"
-            )
+            self._ledger.announce(self._table.record.id, self._transaction, self._operation, paths)
         except ServiceUnavailable as error:
             if may_fail:
                 raise

@@ -15,20 +15,16 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["RowMapCache"]
 
-_BUDGET: Final = 64 * 1024 * 1024
+_MAX_BYTES: Final = 64 * 1024 * 1024
 _BATCH_ROWS: Final = 1 << 17
 _MAX_DECODED_BYTES: Final = 1 << 29
 
 
 class RowMapCache:
-    """Row maps by source file; safe to share between threads. A row map file never changes.
+    """Row maps by source file; safe to share between threads. A row map file never changes."""
 
-    Args:
-        max_bytes: the approximate maximum memory.
-    """
-
-    def __init__(self, max_bytes: int = _BUDGET) -> None:
-        self._held: LruCache[tuple[str, RowMap, str], SourceRows] = LruCache(max_bytes)
+    def __init__(self) -> None:
+        self._held: LruCache[tuple[str, RowMap, str], SourceRows] = LruCache(_MAX_BYTES)
 
     def load(self, table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:
         """Return where the rows of these sources are now, by canonical path; unknown sources are left out.

@@ -31,7 +31,7 @@ from delvec_errors import BadRequest, TableNotFound
 from delvec_service.auth.request_access import Access
 from delvec_service.logs import bind_log_context
 from delvec_service.operations.call import Call
-from delvec_service.snapshots.time_travel import moment_of
+from delvec_service.snapshots.time_travel import since_of
 from delvec_service.store.audit_store import AuditRecord
 from delvec_service.store.grants import GrantRecord, TokenRecord
 
@@ -152,7 +152,7 @@ def list_audit(call: Call[AuditParameters]) -> AuditResponse:
     """
     request, audit = call.request, call.service.audit
     about = _about(call)
-    since = moment_of("since", request.since)
+    since = since_of(request.since)
     audit.flush()  # Written first, so that callers see their own changes.
     page = audit.store.page(
         **about,

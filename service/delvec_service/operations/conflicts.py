@@ -11,7 +11,7 @@ from delvec_contract.fleet import FleetConflict, FleetConflictsResponse
 from delvec_contract.parameters import AllConflictsParameters, ConflictsParameters
 from delvec_service.auth.principals import at_least
 from delvec_service.operations.call import Call
-from delvec_service.snapshots.time_travel import moment_of
+from delvec_service.snapshots.time_travel import since_of
 from delvec_service.store import commit_record
 
 _DEFAULT_PERIOD: Final = timedelta(days=7)
@@ -23,7 +23,7 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
     Also returns the outcomes of commits per hour.
     """
     table, service, request = call.table, call.service, call.request
-    start = moment_of("since", request.since)
+    start = since_of(request.since)
     service.health.flush(table.record.id)
     role = call.access.rights.on_table(table.record.id, table.record.name)
     knows_principals = at_least(role, "maintainer")
@@ -40,7 +40,7 @@ def list_conflicts(call: Call[ConflictsParameters]) -> ConflictsResponse:
 def list_all_conflicts(call: Call[AllConflictsParameters]) -> FleetConflictsResponse:
     """Return the conflicting commits of all tables that the caller may read, newest first."""
     access, service, request = call.access, call.service, call.request
-    start = moment_of("since", request.since) or datetime.now(UTC) - _DEFAULT_PERIOD
+    start = since_of(request.since) or datetime.now(UTC) - _DEFAULT_PERIOD
     visible = access.sees if access.is_restricted else None
     service.health.flush()
     recorded = service.commit_record.all_conflicts(service.tables.catalog, start, request.limit, visible)

@@ -11,7 +11,7 @@ from delvec_service.maintenance.health import health_answer
 from delvec_service.operations.call import Call
 from delvec_service.operations.descriptions import check_moment
 from delvec_service.page_tokens import page_token, place_of
-from delvec_service.snapshots.time_travel import moment_of
+from delvec_service.snapshots.time_travel import since_of
 
 
 def get_health(call: Call[HealthParameters]) -> HealthResponse:
@@ -29,7 +29,7 @@ def get_health(call: Call[HealthParameters]) -> HealthResponse:
 def list_health_samples(call: Call[HealthSamplesParameters]) -> HealthSamplesResponse:
     """Return the table's health after each version, as recorded at the time. The log is not read."""
     table, request = call.table, call.request
-    start = moment_of("since", request.since)
+    start = since_of(request.since)
     samples = call.service.health.store.series(table.record.id, start, request.limit)
     return HealthSamplesResponse(table=table.name, samples=list(samples))
 

@@ -25,7 +25,7 @@ from delvec_errors import PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_maintenance.policies import applicable
 from delvec_service.logs import bind_log_context
 from delvec_service.operations.call import Call
-from delvec_service.snapshots.time_travel import moment_of
+from delvec_service.snapshots.time_travel import since_of
 
 
 def set_policy(call: Call[PolicyRequest]) -> Policy:
@@ -121,7 +121,7 @@ def record_run(call: Call[MaintenanceRun]) -> MaintenanceRun:
 def list_runs(call: Call[RunsParameters]) -> MaintenanceRunsResponse:
     """List the maintenance runs of policies, newest first."""
     service, access, request = call.service, call.access, call.request
-    start = moment_of("since", request.since)
+    start = since_of(request.since)
     identifier = None
     if request.table is not None:
         record = service.tables.find(request.table, access)

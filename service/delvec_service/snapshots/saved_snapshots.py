@@ -27,6 +27,7 @@ from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
 __all__ = ["SnapshotWriter"]
 
 _DELAY_SECONDS: Final = 0.5
+"""Between the first notification of a table and saving it."""
 _SHARE: Final = 0.1
 """Of a processor: a table that is saved less often is read from an older version on after a restart."""
 _QUIET_SECONDS: Final = 5.0
@@ -67,7 +68,6 @@ class SnapshotWriter:
             dropped, so that the next request uses that one. Otherwise two replicas would alternate in saving all
             files.
         lost: called with a snapshot whose parts the database has lost.
-        delay: seconds between the first notification of a table and saving it.
     """
 
     def __init__(
@@ -76,13 +76,12 @@ class SnapshotWriter:
         max_bytes: int,
         discard: Callable[[str], None],
         on_lost: Callable[[Snapshot, SegmentsLost], None],
-        delay: float = _DELAY_SECONDS,
     ) -> None:
         self._store = store
         self._max_bytes = max_bytes
         self._discard = discard
         self._lost = on_lost
-        self._delay = delay
+        self._delay = _DELAY_SECONDS
         self._worker = BackgroundWorker("delvec-snapshots", self._run, share=_SHARE)
         self._lock = threading.Lock()
         self._known: LRUCache[str, _SavedState] = LRUCache(_TABLES)

@@ -13,7 +13,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import IN_COMMIT_TIMESTAMPS, is_true
 from delvec_service.snapshots.log_reader import LogReader
 
-__all__ = ["first_stamped", "iso", "milliseconds", "moment_of", "version_at"]
+__all__ = ["first_stamped", "iso", "milliseconds", "since_of", "version_at"]
 
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -46,26 +46,22 @@ def milliseconds(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment_of(parameter: str, text: str | None) -> DateTime | None:
-    """Return the time in a parameter, in UTC; None if it was left out.
-
-    Args:
-        parameter: its name.
-        text: in a format that :func:`milliseconds` accepts.
+def since_of(text: str | None) -> DateTime | None:
+    """Return the time in the parameter ``since``, in UTC; None if it was left out.
 
     Raises:
-        BadRequest: it is not a time, or out of range; the message names the parameter.
+        BadRequest: it is not a time in a format that :func:`milliseconds` accepts, or out of range.
     """
     if text is None:
         return None
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds(text))
     except BadRequest as error:
-        raise BadRequest(f"{parameter}: {error.message}", parameter=parameter, timestamp=text[:100]) from None
+        raise BadRequest(f"since: {error.message}", parameter="since", timestamp=text[:100]) from None
     except OverflowError:
         raise BadRequest(
-            f"{parameter}: '{text[:100]}' is outside the years 1 to 9999; give another time.",
-            parameter=parameter,
+            f"since: '{text[:100]}' is outside the years 1 to 9999; give another time.",
+            parameter="since",
             timestamp=text[:100],
         ) from None
 

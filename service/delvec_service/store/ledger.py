@@ -103,17 +103,15 @@ class Ledger:
         with self._database.transaction() as connection:
             connection.execute(_OPEN.on(connection), _opening(table_id, transaction_id, operation))
 
-    def announce(
-        self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str], kind: str
-    ) -> None:
-        """Record the files that a transaction is about to write; they may be written once this returns."""
+    def announce(self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str]) -> None:
+        """Record the deletion vector files that a transaction is about to write; they may be written once this returns."""
         now = datetime.now(UTC)
         rows = [
             {
                 "table_id": table_id,
                 "path": path,
                 "transaction_id": transaction_id,
-                "kind": kind,
+                "kind": "deletion-vector",
                 "state": "open",
                 "created_at": now,
             }

@@ -240,7 +240,7 @@ def test_durable_output_is_synced_with_its_directories(local_location, monkeypat
     monkeypatch.setattr(
         os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd))[1]
     )
-    with storage.open_output(local_location, "p=1/part.parquet", durable=True) as file:
+    with storage.open_output(local_location, "p=1/part.parquet") as file:
         file.write(b"x")
     root = str(locations.local_path(local_location))
     assert synced == [root, f"{root}/p=1/part.parquet", f"{root}/p=1"]

@@ -312,7 +312,7 @@ def test_the_ledger_knows_files_before_and_after(database):
     ledger = Ledger(database)
     ledger.open("t", "x", "DELETE")
     ledger.open("t", "x", "WRITE")  # known already: the first entry stays
-    ledger.announce("t", "x", "DELETE", ["a.bin", "b.bin"], "deletion-vector")
+    ledger.announce("t", "x", "DELETE", ["a.bin", "b.bin"])
 
     assert ledger.files("t") == [
         LedgerFile("a.bin", "x", "deletion-vector", "open"),
@@ -340,7 +340,7 @@ def test_what_ended_long_ago_is_deleted_but_not_what_may_still_be_asked_for(data
     ledger.close("t", "first", "DELETE", "nothing-to-do")
 
     def transact(transaction, table="t", *, outcome=None, version=None, own=None):
-        ledger.announce(table, transaction, "DELETE", [f"{transaction}.bin"], "deletion-vector")
+        ledger.announce(table, transaction, "DELETE", [f"{transaction}.bin"])
         if outcome is not None:
             ending = Ending(transaction, "DELETE", outcome, version, [f"{transaction}.bin"])
             ledger.close_all(table, [ending], own)
@@ -365,7 +365,7 @@ def test_what_ended_long_ago_is_deleted_but_not_what_may_still_be_asked_for(data
     transact("c")
     transact("d", outcome="unknown")
     transact("e", outcome="committed", version=4, own=OwnCommit(4, "e", 100, "m"))
-    ledger.announce("t", "a", "DELETE", ["lost-attempt.bin"], "deletion-vector")
+    ledger.announce("t", "a", "DELETE", ["lost-attempt.bin"])
     age(day / 2)
     ledger.sweep()
     assert left() == (names, ["a", "b", "c", "d", "e", "a"])
@@ -413,7 +413,7 @@ def test_a_table_that_is_unregistered_takes_its_ledger_along(database):
     registry, ledger = Registry(database), Ledger(database)
     records = [registry.add(f"file:///{name}", name, name)[0] for name in ("one", "two")]
     for record in records:
-        ledger.announce(record.id, "x", "DELETE", ["a.bin"], "deletion-vector")
+        ledger.announce(record.id, "x", "DELETE", ["a.bin"])
 
     registry.remove(records[0].id)
 
@@ -426,7 +426,7 @@ def test_many_writers_wait_for_each_other(database):
 
     def transact(number):
         for step in range(5):
-            ledger.announce("t", f"{number}-{step}", "DELETE", [f"{number}-{step}.bin"], "deletion-vector")
+            ledger.announce("t", f"{number}-{step}", "DELETE", [f"{number}-{step}.bin"])
             ledger.close("t", f"{number}-{step}", "DELETE", "committed", version=step)
 
     with ThreadPoolExecutor(16) as pool:

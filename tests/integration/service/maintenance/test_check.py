@@ -324,7 +324,7 @@ def test_a_file_that_no_version_refers_to_is_an_orphan_and_no_error(filled):
     filled.delete({"a.parquet": [2]}, transaction_id="later")
     ledger, table_id = filled.client.service.ledger, filled.client.get(filled.url).json()["id"]
     for number in range(2):
-        ledger.announce(table_id, f"t{number}", "DELETE", [f"lost{number}.bin"], "deletion-vector")
+        ledger.announce(table_id, f"t{number}", "DELETE", [f"lost{number}.bin"])
     (filled.folder / "lost0.bin").write_bytes(b"12345")
 
     answer = filled.client.get(f"{filled.url}/check").json()
