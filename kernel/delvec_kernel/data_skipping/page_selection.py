@@ -91,7 +91,7 @@ def bounds_of_pages(pages: PageBounds, column: Column, data_type: DataType) -> B
     low, high = (_values(each, ~only_null, column, data_type) for each in (pages.minimums, pages.maximums))
     if pc.any(pc.greater(low, high)).as_py():
         raise ValueError("the bounds of a page are in the wrong order")
-    nullable = np.ones(len(pages), np.bool_) if pages.null_counts is None else pages.null_counts > 0
+    nullable = np.ones(len(pages), np.bool_) if pages.null_counts is None else pages.null_counts != 0
     return Bounds(low, high, nullable | only_null, only_null)
 
 

@@ -210,11 +210,11 @@ def stated_bounds(
         low: its minimums, as :func:`~delvec_kernel.statistics.outer_bounds.outer_bounds` takes them.
         high: its maximums.
         data_type: of the column.
-        nulls: its null counts.
+        nulls: its null counts; below 0 where unknown, as parquet-mr says it.
         num_records: physical rows.
         tight: ``tightBounds``, by default true.
     """
-    nullable = as_mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
+    nullable = as_mask(pc.fill_null(pc.not_equal(nulls, 0), fill_value=True))
     only_null = as_mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
     if low is None or high is None:
         return Bounds(None, None, nullable, only_null)

@@ -91,7 +91,7 @@ def footer_statistics(
             continue
         column = footer.schema.column(number)
         found = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
-        if all(each is not None and each.has_null_count for each in found):
+        if all(each is not None and each.has_null_count and each.null_count >= 0 for each in found):
             nulls.append((path, Number(sum(each.null_count for each in found))))
         rows = [
             each

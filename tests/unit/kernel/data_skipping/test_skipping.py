@@ -166,6 +166,12 @@ def test_integer_statistics(text, expected):
     assert _may(text, LOW, MIDDLE, HIGH, NOTHING_BUT_NULL, UNKNOWN) == [bool(each) for each in expected]
 
 
+def test_a_null_count_below_zero_is_unknown():
+    """parquet-mr counts -1 nulls where a footer says nothing, and converters put that into the log."""
+    unknown, none = _between("i", 0, 9, nulls=-1), _between("i", 0, 9)
+    assert _may("i is null", unknown, none) == [True, False]
+
+
 @pytest.mark.parametrize("place", [0, 700, 1999])
 def test_invalid_statistics_of_one_file_do_not_affect_the_others(place):
     """Texts are read all at once, bisecting around one that is not JSON."""
