@@ -29,7 +29,7 @@ from delvec_kernel.schema.types import (
     type_name,
 )
 
-__all__ = ["bytes_in", "cast_array", "cast_batch", "decoded", "physical_schema"]
+__all__ = ["bytes_in", "cast_array", "cast_batch", "decoded", "physical_schema", "plain_list"]
 
 _FLOATS: Final = frozenset({"float", "double"})
 _MAX_DIGITS: Final = 38
@@ -142,6 +142,19 @@ def decoded(array: pa.DictionaryArray) -> pa.Array:
     return values.take(array.indices)
 
 
+def plain_list(array: pa.Array) -> pa.ListArray:
+    """Return lists of any form as lists with offsets."""
+    kind = array.type
+    if not (pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)):
+        return array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field))
+    # A cast gives a last NULL no offset.
+    lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    values = pc.list_flatten(array)
+    return pa.ListArray.from_arrays(offsets, values, pa.list_(kind.value_field), mask=array.is_null())
+
+
 def cast_array(
     array: pa.Array, kind: DataType, target: pa.DataType, name: str, *, check_nulls: bool
 ) -> pa.Array:
@@ -225,8 +238,7 @@ def _struct(
 def _list(array: pa.Array, kind: ArrayType, target: pa.DataType, name: str, *, check_nulls: bool) -> pa.Array:
     if pa.types.is_map(array.type) or not hasattr(array.type, "value_type"):
         raise _does_not_fit(array, kind, name)
-    if not pa.types.is_list(array.type):
-        array = array.cast(pa.list_(array.type.value_field))
+    array = plain_list(array)
     inner = f"{name}.element"
     # Not ``values``: it includes values outside a slice and below NULL lists.
     if check_nulls and not kind.contains_null and array.values.null_count:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delvec_engines.arrow_conversion import decoded
+from delvec_engines.arrow_conversion import decoded, plain_list
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable, MissingDataFile
 from delvec_kernel.schema.types import (
@@ -125,8 +125,7 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, has_m
             return _struct(array, kind, target, has_mapping=has_mapping)
         case ArrayType():
             _expect(array, kind, fits=hasattr(array.type, "value_type") and not pa.types.is_map(array.type))
-            if not pa.types.is_list(array.type):
-                array = array.cast(pa.list_(array.type.value_field))
+            array = plain_list(array)
             values = to_table_type(array.values, kind.element, target.value_type, has_mapping=has_mapping)
             return _rebuilt(array, target, values)
         case MapType():
@@ -150,14 +149,6 @@ def _stored(array: pa.Array) -> pa.Array:
         array = array.cast(pa.string() if pa.types.is_string_view(kind) else pa.binary())
     elif pa.types.is_duration(kind):
         array = array.view(pa.int64())
-    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        # A cast gives a last NULL no offset.
-        lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
-        ends = pc.cumulative_sum(lengths).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-        array = pa.ListArray.from_arrays(
-            offsets, pc.list_flatten(array), pa.list_(kind.value_field), mask=array.is_null()
-        )
     return array
 
 

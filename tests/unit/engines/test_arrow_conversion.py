@@ -82,3 +82,15 @@ def test_null_in_a_field_that_forbids_it_is_an_error(text):
     broken = pa.record_batch({"s": pa.array([{"a": 1, "t": None}, None], kind)})
     with pytest.raises(ConstraintViolation, match=r"s\.t"):
         cast_batch(broken, schema, schema.to_arrow(), check_nulls=True)
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_views_of_lists_are_lists(view):
+    rows = [["a"], None, [], ["b", None], None]
+    target = pa.schema({"l": pa.list_(pa.string())})
+    lists = pa.array(rows, view(pa.string()))
+    for start in (0, 1, 3):
+        batch = pa.record_batch({"l": lists.slice(start)})
+        found = cast_batch(batch, StructType.from_arrow(target), target, check_nulls=True)
+        found.validate(full=True)
+        assert found["l"].to_pylist() == rows[start:]
