@@ -23,8 +23,15 @@ _OF_THE_SERVICE: Final = ("_delta_log", "_delvec/clones", "_delvec/quarantines",
 """Folders of a table that only the service writes to."""
 _OF_ENGINES: Final = "_delvec/scans"
 """The folder where engines may also delete: their own lists of files."""
-_STAGED: Final = ("*.parquet", "*.bin", "_delta_log/_staged_commits/*.json")
-"""What clients of the catalog write: data, changes, deletion vectors, and staged commits. Nothing else is allowed to them."""
+_STAGED: Final = (
+    "*.parquet",
+    "*.bin",
+    "_delta_log/_staged_commits/*.json",
+    "_delta_log/",
+    "_delta_log/_staged_commits/",
+)
+"""What clients of the catalog write: data, changes, deletion vectors, and staged commits, and the markers by which Hadoop makes
+folders. Nothing else is allowed to them."""
 _FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
 _NOT_STAGED: Final = ("_delta_log/*.parquet", "_delvec/*")
 """What these patterns match besides: checkpoints, and the service's own files."""
@@ -158,8 +165,10 @@ def session_policy(location: str, operation: Use, role_arn: str = "") -> dict[st
     listing: dict[str, Any] = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": arn}
     if key:  # with the slash: otherwise tables whose names start the same way would be listed, too
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{key}/*"}}
+    # Hadoop asks for an object of the folder's name before it lists the folder, and takes a refusal for an error.
+    readable = [table, f"{table}/*"] if key else f"{table}/*"
     statements: list[dict[str, Any]] = [
-        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{table}/*"},
+        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": readable},
         listing,
         {"Effect": "Allow", "Action": "s3:GetBucketLocation", "Resource": arn},
     ]
