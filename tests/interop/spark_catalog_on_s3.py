@@ -103,7 +103,7 @@ def main(folder):
         spark.conf.set("spark.sql.catalog.delvec.uri", url)
         spark.conf.set("spark.sql.catalog.delvec.token", TOKEN)
         place = use(spark, lake, server)
-    bucket = boto3.client("s3", endpoint_url=server.endpoint)
+    bucket = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
     left = bucket.list_objects_v2(Bucket=BUCKET, Prefix=f"{place}/").get("Contents", ())
     assert not [
         each["Key"] for each in left if not each["Key"].endswith("/")
