@@ -25,7 +25,7 @@ sources:
     tables:
       - name: orders
       - name: first_orders
-        config: {meta: {table: sales.orders, version: 1, where: "amount > 1", columns: [day, amount]}}
+        config: {meta: {table: sales.orders, version: 0, where: "amount > 1", columns: [day, amount]}}
 """
 ORDERS = [{"day": 1, "amount": 1}, {"day": 1, "amount": 2}, {"day": 2, "amount": 5}]
 
@@ -92,7 +92,7 @@ def test_a_model_replaces_its_table_and_others_read_it(project, lake):
     assert_rows(lake.table("main.revenue"), [{"day": 2, "sold": 5, "kind": "x"}])
     assert_rows(lake.table("main.early"), ORDERS[1:])
     newest = lake.table("main.revenue").history()[0]
-    assert (newest["version"], newest["userMetadata"]) == (2, "dbt: model.shop.revenue")
+    assert (newest["version"], newest["userMetadata"]) == (1, "dbt: model.shop.revenue")
 
 
 def test_a_unique_key_merges_and_ref_reads_the_whole_table(project, lake):

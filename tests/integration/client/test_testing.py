@@ -16,7 +16,7 @@ def test_a_lake_with_tables_from_literals(delvec_lake):  # noqa: F811
     assert_rows(people, reversed(ROWS))
     people.delete("id = 1")
     assert_rows(people, ROWS[1:])
-    assert_rows(people, [{"id": 1}, {"id": 2}], version=1, columns=["id"])
+    assert_rows(people, [{"id": 1}, {"id": 2}], version=0, columns=["id"])
     with pytest.raises(AssertionError, match="other rows"):
         assert_rows(people, ROWS)
 
@@ -42,7 +42,7 @@ def test_the_fixtures_are_a_plugin(tmp_path):
     (tmp_path / "test_mine.py").write_text(
         "from delvec.testing import table_of\n\n"
         "def test_mine(delvec_lake):\n"
-        "    assert table_of(delvec_lake, 'a', [{'id': 1}]).delete('id = 1').version == 2\n"
+        "    assert table_of(delvec_lake, 'a', [{'id': 1}]).delete('id = 1').version == 1\n"
     )
     command = [
         sys.executable,
