@@ -46,7 +46,12 @@ class Roots:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Resolve again on the other machine, where links may differ.
-        return Roots, (self._given, self._other_roots, self._namespace)
+        return Roots, self.arguments
+
+    @property
+    def arguments(self) -> tuple[Sequence[str], Sequence[str], str | None]:
+        """The constructor's arguments for the same roots."""
+        return self._given, self._other_roots, self._namespace
 
     def __bool__(self) -> bool:
         return bool(self._roots or self._others)

@@ -10,6 +10,8 @@ Tested in `tests/integration/service/tables/test_named_files.py`.
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import pyarrow.compute as pc
+
 from delvec_errors import CorruptTable
 from delvec_kernel.locations import canonical_log_paths, within
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -108,7 +110,8 @@ def _folders_elsewhere(snapshot: Snapshot) -> frozenset[str]:
     folders: set[str] = set()
     for batch in snapshot.live.batches(("path",)):
         paths = canonical_log_paths(batch.column("path"), snapshot.location)
-        folders |= {path.rpartition("/")[0] for path in paths.to_pylist() if "://" in path}
+        urls = paths.filter(pc.match_substring(paths, "://"))  # in relative paths, a colon is encoded
+        folders |= {url.rpartition("/")[0] for url in urls.to_pylist()}
     return frozenset(folders)
 
 
@@ -116,7 +119,7 @@ class _RootsOfFiles(Roots):
     """The roots of the files of one table. Remembers what it found out: it lasts as long as the table is open."""
 
     def __init__(self, roots: Roots, location: str, sources: Sequence[str], named: NamedFiles) -> None:
-        super().__init__(*roots.__reduce__()[1])
+        super().__init__(*roots.arguments)
         self._location = location
         self._sources = sources
         self._named = named
