@@ -212,7 +212,7 @@ class Connection:
 
         Args:
             name_or_location: as for :meth:`create_table`.
-            definition: of the table.
+            definition: the table's columns, partitioning, properties and comment.
             rows: as for :meth:`create_table`.
             engine: as for :meth:`table`.
             options: those of :class:`~delvec.creation.Creation`.

@@ -30,8 +30,8 @@ class Creation:
     """A table to create.
 
     Attributes:
-        name_or_location: of the table.
-        definition: of the table.
+        name_or_location: the table's name or location.
+        definition: the table's columns, partitioning, properties and comment.
         rows: the first rows; None for none.
         name: the table's name, if a location is given.
         replace: replace an existing table.

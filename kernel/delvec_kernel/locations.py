@@ -26,6 +26,7 @@ __all__ = [
     "canonical_relative",
     "folders_above",
     "is_canonical_relative",
+    "is_plain_relative",
     "local_name",
     "local_path",
     "log_path",
@@ -215,6 +216,11 @@ def folders_above(url: str) -> Iterator[str]:
     while "/" in rest and rest.strip("/"):
         rest = rest.rpartition("/")[0]
         yield f"{scheme}://{rest}"
+
+
+def is_plain_relative(path: str) -> bool:
+    """Whether a path in a log is canonical, relative and without encoded characters: the file's own name in the table's folder."""
+    return "%" not in path and is_canonical_relative(path) is not None
 
 
 def local_path(url: str) -> Path | None:

@@ -40,7 +40,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     portable_record_inline,
     unframe,
 )
-from delvec_kernel.locations import canonical_log_path, is_canonical_relative, local_path
+from delvec_kernel.locations import canonical_log_path, is_plain_relative, local_path
 from delvec_storage import local_files as _local_files
 from delvec_storage.file_locations import Allowed, FileLocation, locate, storage_errors, store_for
 from delvec_storage.remote_files import RemoteFile, RemoteOutput, read_range
@@ -131,7 +131,7 @@ def check_regular(location: str, paths: Iterable[str], *, is_allowed: Allowed | 
     prefix = f"{directory}/"
     folders: dict[str, bool] = {}
     for path in paths:
-        if is_allowed is not None and "%" not in path and is_canonical_relative(path):
+        if is_allowed is not None and is_plain_relative(path):
             # As below, without making a Path and resolving links for each of up to a million files: one that is no link is
             # where its folder is.
             folder = path.rpartition("/")[0]

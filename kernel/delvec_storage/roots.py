@@ -57,7 +57,7 @@ class Roots:
         return bool(self._roots or self._others)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Roots) and self.__reduce__() == other.__reduce__()
+        return isinstance(other, Roots) and self.arguments == other.arguments
 
     def __hash__(self) -> int:
         return hash((self._given, self._other_roots))

@@ -144,12 +144,12 @@ def _values(name: str, arguments: list[exp.Expr]) -> dict[str, exp.Expr] | None:
     match arguments:
         case [array, exp.Lambda(this=body, expressions=[element])] if name in _WITH_LAMBDA:
             return {"a": array, "p": exp.Paren(this=body), "x": element}
-        case [of, exp.Lambda(expressions=[key, value]) as given] if name in _OF_ENTRIES:
-            body = _substituted(given, {value.name: exp.Bracket(this=of, expressions=[key])})
+        case [of, exp.Lambda(expressions=[key, value]) as function] if name in _OF_ENTRIES:
+            body = _substituted(function, {value.name: exp.Bracket(this=of, expressions=[key])})
             return None if body is None else {"a": of, "p": body, "x": key}
-        case [left, right, exp.Lambda(expressions=[one, other]) as given] if name == "zip_with":
-            position = _unused(given)
-            body = _substituted(given, {one.name: _at(left, position), other.name: _at(right, position)})
+        case [left, right, exp.Lambda(expressions=[one, other]) as function] if name == "zip_with":
+            position = _unused(function)
+            body = _substituted(function, {one.name: _at(left, position), other.name: _at(right, position)})
             return None if body is None else {"a": left, "b": right, "p": body, "x": position}
     is_plain = name not in _WITH_LAMBDA and len(arguments) <= len("ab")
     return dict(zip("ab", arguments, strict=False)) if is_plain else None
@@ -160,19 +160,19 @@ def _at(array: exp.Expr, position: exp.Expr) -> exp.Expr:
     return exp.Bracket(this=array, expressions=[position], offset=1, safe=True)
 
 
-def _unused(given: exp.Lambda) -> exp.Identifier:
+def _unused(function: exp.Lambda) -> exp.Identifier:
     """Return a variable that a function does not have."""
-    name, known = "delvec_position", {one.name for one in given.find_all(exp.Identifier)}
+    name, known = "delvec_position", {one.name for one in function.find_all(exp.Identifier)}
     while name in known:
         name += "_"
     return exp.to_identifier(name)
 
 
-def _substituted(given: exp.Lambda, values: dict[str, exp.Expr]) -> exp.Expr | None:
+def _substituted(function: exp.Lambda, values: dict[str, exp.Expr]) -> exp.Expr | None:
     """Return the body of a function with values in place of its variables; None if an inner function has one of that name."""
-    body = exp.Paren(this=given.this.copy())
+    body = exp.Paren(this=function.this.copy())
     inner = {one.name for each in body.find_all(exp.Lambda) for one in each.expressions}
-    if inner & {one.name for one in given.expressions}:
+    if inner & {one.name for one in function.expressions}:
         return None
     for one in [each for each in body.find_all(exp.Identifier) if each.name in values]:
         if not isinstance(one.parent, exp.Dot) or one.arg_key == "this":

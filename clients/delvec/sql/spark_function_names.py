@@ -1,4 +1,4 @@
-"""The names of Spark's built-in functions, by which a function that does not exist is told from one that DuckDB lacks.
+"""The names of Spark's built-in functions: they distinguish a misspelled function from one that Delvec does not run on DuckDB.
 
 Scalar functions are those of :mod:`delvec_kernel.expressions.spark_dialect`; here are the others, of ``SHOW SYSTEM FUNCTIONS``
 in Spark 4.1.

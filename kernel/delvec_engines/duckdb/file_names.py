@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delvec_engines.duckdb.lookup import string_literal
 from delvec_engines.file_schemas import FileEnds
-from delvec_kernel.locations import is_canonical_relative, local_name
+from delvec_kernel.locations import is_plain_relative, local_name
 from delvec_kernel.schema.types import StructType, has_geospatial, has_variant
 from delvec_storage import files as storage
 from delvec_storage.roots import Roots
@@ -98,7 +98,7 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
     directory = None if as_bytes else local_name(location)
     names: list[str] = []
     for path, size, modification_time in zip(*columns, strict=True):
-        if directory is not None and "%" not in path and is_canonical_relative(path):
+        if directory is not None and is_plain_relative(path):
             names.append(f"{directory}/{path}")  # as below, without a Path for each of up to a million files
             continue
         local = storage.locate(location, path, is_allowed=roots.allows).local

@@ -1,8 +1,8 @@
 """Which files outside a table's own folder its log may name.
 
-The service reads them with its own rights, for whoever maintains the table, and whoever may write to the table's folder wrote the
-log. So a log names no file of another table, unless the table is a shallow clone of that: recorded when Delvec made it, or
-when somebody registered it who reads both.
+The service reads data files with its own rights on behalf of the table's maintainers, and anyone who can write to the table's folder
+can forge its log. So a log may name files of another table only if the table is recorded as a shallow clone of it: Delvec
+recorded it when it made the clone, or when a principal who reads both registered it.
 
 Tested in `tests/integration/service/tables/test_named_files.py`.
 """
@@ -59,8 +59,8 @@ class NamedFiles:
         """Return the roots of the files of a table.
 
         Args:
-            roots: of the table's name.
-            location: of the table, canonical.
+            roots: the roots of the table's name.
+            location: the table's canonical location.
             sources: places whose files the caller lets it name.
         """
         return roots if self._is_open() else _RootsOfFiles(roots, location, sources, self)
@@ -83,10 +83,10 @@ class NamedFiles:
         """Record a table that is being registered as a clone of the tables whose files it names, if the requester reads them.
 
         Args:
-            objects: its files.
-            name: its name, for errors.
-            version: its newest.
-            requester: who registers it; clients do whenever they open a table by its location.
+            objects: the table's files.
+            name: the table's name, for errors.
+            version: the table's newest version.
+            requester: the principal that registers it; clients do so whenever they open a table by its location.
 
         Raises:
             DelvecError: its log cannot be read, or the clone cannot be recorded.
